@@ -1,0 +1,41 @@
+# make demo   the paper's claims on real features (core only, no torch)
+# make test   lint, types and all tests (with torch)
+# Both make .venv first if need be, and are quick the second time.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.PHONY: demo test lint types unit clean
+.DEFAULT_GOAL := demo
+
+demo: $(VENV)/.core
+	$(BIN)/sinkshot demo
+
+test: lint types unit
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+unit: $(VENV)/.dev
+	$(BIN)/python -m pytest
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: pyproject.toml | $(BIN)/python
+	$(PIP) install --quiet --editable .
+	touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) install --quiet --constraint constraints.txt "torch"
+	$(PIP) install --quiet --constraint constraints.txt --editable ".[torch,dev]"
+	touch $@ $(VENV)/.core
+
+clean:
+	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,94 @@
+"""How the command talks: results on standard output, everything else on standard error, never a traceback."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, ParamSpec, TypeVar
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from sinkshot.errors import InputError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_WIDE = 240  # columns of a table that goes to a file or a pipe
+
+DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+
+def out() -> Console:
+    """Return the console for results."""
+    return Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else _WIDE)
+
+
+def say(message: str) -> None:
+    """Tell the person something that is not a result."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def print_json(answer: Any) -> None:
+    """Print one JSON object on standard output."""
+    print(json.dumps(answer, indent=2))
+
+
+def guarded(command: Callable[P, R]) -> Callable[P, R]:
+    """Turn errors of a subcommand into sentences and exit codes, and warnings into lines."""
+
+    @functools.wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_args, **_kwargs: say(f"warning: {message}")
+            try:
+                return command(*args, **kwargs)
+            except (typer.Exit, typer.BadParameter):
+                raise
+            except InputError as error:
+                say(f"error: {error}")
+                raise typer.Exit(BAD_INPUT) from None
+            except KeyboardInterrupt:
+                say("interrupted")
+                raise typer.Exit(INTERRUPTED) from None
+            except BrokenPipeError:  # the reader of our output has gone
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                raise typer.Exit(FAILED) from None
+            except Exception as error:
+                if os.environ.get("SINKSHOT_DEBUG"):
+                    raise
+                say(f"failed: {type(error).__name__}: {error}")
+                say("This is not your fault. SINKSHOT_DEBUG=1 shows where it happened; please report it.")
+                raise typer.Exit(FAILED) from None
+
+    return run
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[str], Callable[[int, int], None]]]:
+    """Give out progress callbacks, one bar for each title; bars are drawn only where standard error is a terminal."""
+    columns = (TextColumn("{task.description:<28}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as bars:
+
+        def bar(title: str) -> Callable[[int, int], None]:
+            task = bars.add_task(title, total=None)
+            return lambda done, total: bars.update(task, completed=done, total=total)
+
+        yield bar
+
+
+def percent(value: float, interval: float | None = None) -> str:
+    """Format an accuracy for people: percent with two digits.
+
+    >>> percent(0.87556, 0.0021)
+    '87.56 ± 0.21'
+    """
+    text = f"{100 * value:.2f}"
+    return text if interval is None else f"{text} ± {100 * interval:.2f}"

@@ -1,0 +1,183 @@
+"""`sinkshot eval`: methods on the same episodes of a bank, with intervals."""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import combinations
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from sinkshot import methods as registry
+from sinkshot.bank import load
+from sinkshot.cli._console import INTERRUPTED, guarded, out, percent, print_json, progress_bar, say
+from sinkshot.episodes import Recipe
+from sinkshot.errors import InputError, unknown_name
+from sinkshot.evaluate import Interrupted, Paired, Result, compare
+from sinkshot.evaluate import evaluate as run
+
+
+@guarded
+def evaluate(
+    features: Annotated[str, typer.Argument(help="Feature bank: a file, or the name of a bundled one.")],
+    method: Annotated[list[str] | None, typer.Option(help="A method; may be repeated.  [default: bms]")] = None,
+    preprocess: Annotated[str | None, typer.Option(help="Chain such as PEMnE.  [default: the method's own]")] = None,
+    way: Annotated[int, typer.Option(help="Classes in an episode.")] = 5,
+    shot: Annotated[int, typer.Option(help="Labelled rows of a class.")] = 1,
+    query: Annotated[int, typer.Option(help="Unlabelled rows of a class.")] = 15,
+    episodes: Annotated[int, typer.Option(help="Number of episodes.")] = 10_000,
+    protocol: Annotated[str, typer.Option(help="balanced, official, dirichlet or open-set.")] = "balanced",
+    seed: Annotated[int, typer.Option(help="Which stream of episodes.")] = 0,
+    base: Annotated[Path | None, typer.Option(help="Features of the base classes, for steps Mb.")] = None,
+    labels: Annotated[Path | None, typer.Option(help="Labels beside an .npy file.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="[METHOD.]KEY=VALUE, a hyper-parameter; may be repeated.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, or another torch device.")] = "auto",
+    engine: Annotated[str, typer.Option(help="auto, or one to force.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+) -> None:
+    """Measure methods on few-shot episodes of a feature bank.
+
+    Example: sinkshot eval cifar-fs_wrn-28-10_novel --method bms --method ncm --shot 5
+    """
+    names = method or ["bms"]
+    hyper = hyper_parameters(names, settings or [])
+    bank = load(features, labels=labels)
+    base_bank = load(base) if base else None
+    recipe = Recipe(protocol, way, shot, query, episodes, seed)
+    results: list[Result] = []
+    stopped = False
+    with progress_bar() as bar:
+        for name in names:
+            try:
+                result = run(
+                    bank,
+                    recipe,
+                    method=name,
+                    preprocess=preprocess,
+                    base=base_bank,
+                    device=device,
+                    engine=engine,
+                    progress=bar(name),
+                    **hyper[name],
+                )
+            except Interrupted as interrupt:
+                stopped = True
+                if interrupt.result is not None:
+                    results.append(interrupt.result)
+                break
+            results.append(result)
+    if results:
+        show(results, as_json, notes(results, preprocess))
+    if stopped:
+        finished = ", ".join(f"{r.method} {r.episodes:,} of {episodes:,}" for r in results) or "nothing"
+        say(f"interrupted; episodes finished and counted above: {finished}")
+        raise typer.Exit(INTERRUPTED)
+
+
+def hyper_parameters(names: list[str], settings: list[str]) -> dict[str, dict[str, Any]]:
+    """Read --set options: KEY=VALUE goes to every method that has KEY, METHOD.KEY=VALUE to one."""
+    known = {name: registry.get(name).hyper for name in names}
+    chosen: dict[str, dict[str, Any]] = {name: {} for name in names}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise InputError(f"--set takes KEY=VALUE, such as epochs=40; {setting!r} was given.")
+        prefix, dot, rest = key.partition(".")
+        takers, key = ([prefix], rest) if dot and prefix in known else (names, key)
+        having = [name for name in takers if key in known[name]]
+        if not having:
+            raise unknown_name(f"hyper-parameter of {', '.join(takers)}", key, {k for n in takers for k in known[n]})
+        for name in having:
+            chosen[name][key] = parse_value(value)
+    return chosen
+
+
+def parse_value(text: str) -> Any:
+    """Read a number, `none`, a comma-separated list of numbers, or else the text itself.
+
+    >>> parse_value("40"), parse_value("8.5"), parse_value("0.5,0.5"), parse_value("auto")
+    (40, 8.5, [0.5, 0.5], 'auto')
+    """
+    if text.lower() == "none":
+        return None
+    if "," in text:
+        return [parse_value(part) for part in text.split(",")]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def notes(results: list[Result], preprocess: str | None) -> list[str]:
+    """Say where a method could not have its own preprocessing."""
+    own = {r.method: registry.get(r.method).preprocess for r in results}
+    return [
+        f"{r.method}: nothing is known of the base classes, so {r.preprocess or 'no preprocessing'} instead of "
+        f"{own[r.method]} (--base FEATURES gives them)."
+        for r in results
+        if preprocess is None and r.preprocess != own[r.method]
+    ]
+
+
+def show(results: list[Result], as_json: bool, remarks: list[str]) -> None:
+    """Print results, and how they differ on the same episodes."""
+    paired = [compare(a, b) for a, b in combinations(results, 2)]
+    if as_json:
+        objects = [r.to_dict() for r in results]
+        several = {"results": objects, "paired": [dataclasses.asdict(p) for p in paired]}
+        print_json(several if len(results) > 1 else objects[0])
+        for remark in remarks:
+            say(remark)
+        return
+    recipe = results[0].recipe
+    out().print(
+        f"{recipe.way}-way {recipe.shot}-shot, {recipe.query} queries a class, {recipe.protocol}, seed {recipe.seed}; "
+        "accuracy in percent ± half of the 95 % interval"
+    )
+    out().print(result_table(results))
+    if paired:
+        out().print(paired_table(paired))
+    for remark in remarks:
+        out().print(remark)
+
+
+def result_table(results: list[Result]) -> Table:
+    """One row for each method."""
+    open_set = any(r.auroc is not None for r in results)
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for title in ("method", "preprocess"):
+        table.add_column(title)
+    for title in ("accuracy", *(["AUROC"] if open_set else []), "episodes", "seconds", "episodes/s", "engine"):
+        table.add_column(title, justify="right")
+    for r in results:
+        auroc = [] if not open_set else ["" if r.auroc is None else percent(r.auroc)]
+        seconds = r.seconds["total"]
+        table.add_row(
+            r.method,
+            r.preprocess or "none",
+            percent(r.accuracy, r.ci95),
+            *auroc,
+            f"{r.episodes:,}",
+            f"{seconds:.2f}",
+            f"{r.episodes / seconds:,.0f}",
+            r.engine,
+        )
+    return table
+
+
+def paired_table(paired: list[Paired]) -> Table:
+    """Differences on the same episodes."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("on the same episodes")
+    table.add_column("difference", justify="right")
+    table.add_column("")
+    for p in paired:
+        verdict = "" if abs(p.difference) > p.ci95 else "not clear of zero"
+        table.add_row(f"{p.a} - {p.b}", f"{100 * p.difference:+.2f} ± {100 * p.ci95:.2f}", verdict)
+    return table

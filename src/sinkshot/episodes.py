@@ -1,0 +1,352 @@
+"""Which rows of a bank make each few-shot task: the protocols, and the draws behind them.
+
+Episode i is a function of (labels, protocol, seed, i) and its sizes alone. It is the same whether 100 or 10,000 are
+asked for, in one process or in forty, because every random number is a hash of where it is used. Draws are nested:
+more shots, queries or ways add rows and classes to an episode and move none of those it had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkshot.errors import InputError, unknown_name
+
+Int = NDArray[np.int32]
+
+DIRICHLET_ALPHA = 2  # the field's imbalanced setting
+_REDRAWS = 1000  # tries for a Dirichlet episode whose classes are large enough
+_ROWS_AT_ONCE = 1 << 22  # entries of the shuffled index table: bounds memory whatever the number of episodes
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """Row numbers and labels of R episodes, sample-major: in a balanced one row i belongs to class i % way."""
+
+    support: Int  # [R, l]
+    support_labels: Int  # [R, l]
+    query: Int  # [R, q]
+    query_labels: Int  # [R, q]; -1 where the class has no support
+    recipe: Recipe
+    first: int = 0
+
+    def __len__(self) -> int:
+        return len(self.support)
+
+    def __getitem__(self, part: slice) -> Episodes:
+        start, stop, step = part.indices(len(self))
+        if step != 1:
+            raise InputError(f"episodes can be cut into consecutive parts only; the step given is {step}.")
+        support, labels = self.support[start:stop], self.support_labels[start:stop]
+        query, query_labels = self.query[start:stop], self.query_labels[start:stop]
+        return Episodes(support, labels, query, query_labels, self.recipe, self.first + start)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides a set of episodes but the labels; drawn as a whole or part by part."""
+
+    protocol: str = "balanced"
+    way: int = 5
+    shot: int = 1
+    query: int = 15  # per class
+    episodes: int = 10_000
+    seed: int = 0
+
+    def draw(
+        self,
+        labels: NDArray[Any],
+        first: int = 0,
+        count: int | None = None,
+        class_names: Sequence[str] | None = None,
+    ) -> Episodes:
+        """Draw `count` episodes from number `first` on (all of them by default)."""
+        return draw(
+            labels,
+            protocol=self.protocol,
+            way=self.way,
+            shot=self.shot,
+            query=self.query,
+            episodes=self.episodes - first if count is None else count,
+            seed=self.seed,
+            first=first,
+            class_names=class_names,
+        )
+
+
+@dataclass(frozen=True)
+class _Classes:
+    """Rows of a bank by class: class c owns `rows[start[c] : start[c] + size[c]]`, in file order."""
+
+    rows: Int
+    start: NDArray[np.int64]
+    size: NDArray[np.int64]
+
+
+def draw(
+    labels: NDArray[Any],
+    *,
+    protocol: str = "balanced",
+    way: int = 5,
+    shot: int = 1,
+    query: int = 15,
+    episodes: int = 10_000,
+    seed: int = 0,
+    first: int = 0,
+    class_names: Sequence[str] | None = None,
+) -> Episodes:
+    """Draw few-shot episodes from the labels of a bank.
+
+    Parameters
+    ----------
+    labels : array [n]
+        Class of each row, 0 .. C-1.
+    protocol : {"balanced", "official", "dirichlet", "open-set"}
+        `balanced`: `query` queries of each class. `official`: the same, bit for bit the draws of the published code
+        of BMS and PT-MAP. `dirichlet`: way * query queries whose class sizes follow a Dirichlet of alpha 2.
+        `open-set`: `way` more classes without support, `query` queries each, labelled -1.
+    way, shot, query : int
+        Classes in an episode, supports and queries of a class.
+    episodes, seed, first : int
+        How many episodes, of which stream, from which number on.
+    class_names : sequence of str, optional
+        What errors call the classes.
+
+    Returns
+    -------
+    Episodes
+        With `support` [R, way*shot] and `query` [R, q]; the two never share a row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> some = draw(np.repeat(np.arange(20), 600), way=5, shot=1, query=15, episodes=100)
+    >>> some.support.shape, some.query.shape
+    ((100, 5), (100, 75))
+    """
+    if protocol not in PROTOCOLS:
+        raise unknown_name("protocol", protocol, PROTOCOLS)
+    recipe = Recipe(protocol, way, shot, query, first + episodes, seed)
+    classes = _group(labels)
+    _check(recipe, first, classes, way if protocol == "open-set" else 0, class_names)
+    support, query_rows, query_labels = PROTOCOLS[protocol](classes, recipe, first, episodes)  # [R, shot, way], ...
+    support_labels = np.tile(np.arange(way, dtype=np.int32), (episodes, shot))
+    return Episodes(support.reshape(episodes, way * shot), support_labels, query_rows, query_labels, recipe, first)
+
+
+def _group(labels: NDArray[Any]) -> _Classes:
+    labels = np.asarray(labels)
+    size = np.bincount(labels)
+    rows = np.argsort(labels, kind="stable").astype(np.int32)
+    return _Classes(rows, np.cumsum(size) - size, size)
+
+
+def _check(recipe: Recipe, first: int, classes: _Classes, open_classes: int, class_names: Sequence[str] | None) -> None:
+    smallest = {"way": 2, "shot": 1, "query": 1, "seed": 0}
+    for name, least in smallest.items():
+        if getattr(recipe, name) < least:
+            raise InputError(f"{name} must be at least {least}; {getattr(recipe, name)} was given.")
+    bits = 32 if recipe.protocol == "official" else 63
+    if recipe.seed >= 2**bits:
+        raise InputError(f"seed must be below 2^{bits} under {recipe.protocol}; {recipe.seed} was given.")
+    if first < 0 or recipe.episodes <= first:
+        raise InputError(f"at least one episode must be drawn; {recipe.episodes - first} were asked for.")
+    need, have = recipe.way + open_classes, len(classes.size)
+    if need > have:
+        extra = f" ({recipe.way} closed and {open_classes} open)" if open_classes else ""
+        raise InputError(f"{need}-way episodes{extra} need {need} classes; the bank has {have}. Lower the way.")
+    short = int(np.argmin(classes.size))
+    if classes.size[short] < recipe.shot + recipe.query:
+        name = repr(class_names[short]) if class_names else str(short)
+        raise InputError(
+            f"class {name} has {classes.size[short]} rows; {recipe.shot} shots and {recipe.query} queries need "
+            f"{recipe.shot + recipe.query}. Lower shot or query, or leave the class out."
+        )
+
+
+# --- random numbers -----------------------------------------------------------------------------------------------
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """SplitMix64's finaliser: a bijection of 64-bit words whose output bits look independent."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def _streams(seed: int, first: int, episodes: int) -> NDArray[np.uint64]:
+    """Key of each episode's stream of random words, shape [R]."""
+    number = np.arange(first, first + episodes, dtype=np.uint64)
+    start = _mix(np.array([seed], dtype=np.uint64) * _GOLDEN + _GOLDEN)
+    return _mix(start + (number + np.uint64(1)) * _GOLDEN)
+
+
+def _word(keys: NDArray[np.uint64], counter: int) -> NDArray[np.uint64]:
+    """Random word number `counter` of each stream."""
+    return _mix(keys + np.uint64(counter * int(_GOLDEN) % 2**64))
+
+
+def _below(bound: NDArray[np.int64] | int, keys: NDArray[np.uint64], counter: int) -> NDArray[np.int64]:
+    """Integers in [0, bound) from word `counter` of each stream (bias below bound / 2^32)."""
+    half = np.uint64(32)
+    return ((_word(keys, counter) >> half) * np.asarray(bound, dtype=np.uint64) >> half).astype(np.int64)
+
+
+def _shuffled(size: NDArray[np.int64], count: int, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """First `count` entries of a random permutation of 0 .. size-1 for each stream, shape [count, streams].
+
+    Fisher-Yates on a table of all streams at once; rows are exchanged `count` times and never sorted.
+    """
+    picked = np.empty((count, len(keys)), dtype=np.int64)
+    widest = int(size.max())
+    block = max(1, _ROWS_AT_ONCE // widest)
+    for begin in range(0, len(keys), block):
+        part = slice(begin, begin + block)
+        stream = np.arange(len(keys[part]))
+        table = np.tile(np.arange(widest, dtype=np.int32), (len(stream), 1))
+        for t in range(count):
+            left = np.maximum(size[part] - t, 1)  # a class of fewer than `count` rows repeats; its caller cuts it
+            other = np.minimum(t, size[part] - 1) + _below(left, keys[part], t)
+            here = table[stream, other]
+            table[stream, other] = table[:, min(t, widest - 1)]
+            picked[t, part] = here
+    return picked
+
+
+def _pick(
+    classes: _Classes, recipe: Recipe, first: int, episodes: int, ways: int, rows: int
+) -> tuple[NDArray[np.int64], Int]:
+    """Classes [R, ways] and, for each, `rows` of its row numbers in random order [R, rows, ways]."""
+    keys = _streams(recipe.seed, first, episodes)
+    amount = np.full(episodes, len(classes.size))
+    chosen = _shuffled(amount, ways, keys).T  # [R, ways]
+    position = np.arange(1, ways + 1, dtype=np.uint64)
+    of_class = _mix(keys[:, None] ^ _mix(position * _GOLDEN))  # [R, ways]
+    within = _shuffled(classes.size[chosen].ravel(), rows, of_class.ravel())  # [rows, R * ways]
+    row = classes.rows[classes.start[chosen].ravel() + within]
+    return chosen, np.ascontiguousarray(row.reshape(rows, episodes, ways).transpose(1, 0, 2))
+
+
+# --- protocols: support rows [R, shot, way], query rows [R, q], query labels [R, q] ---------------------------------
+
+_Drawn = tuple[Int, Int, Int]
+
+
+def _balanced(classes: _Classes, recipe: Recipe, first: int, episodes: int) -> _Drawn:
+    _, rows = _pick(classes, recipe, first, episodes, recipe.way, recipe.shot + recipe.query)
+    return _split(rows, recipe)
+
+
+def _split(rows: Int, recipe: Recipe) -> _Drawn:
+    """Cut rows [R, shot + query, way] into supports and balanced queries."""
+    labels = np.tile(np.arange(recipe.way, dtype=np.int32), (len(rows), recipe.query))
+    return rows[:, : recipe.shot], rows[:, recipe.shot :].reshape(labels.shape), labels
+
+
+def _official(classes: _Classes, recipe: Recipe, first: int, episodes: int) -> _Drawn:
+    least = int(classes.size.min())  # larger classes are cut to their first `least` rows
+    stream = _official_stream(recipe.seed, len(classes.size), least, recipe.way)
+    rows = np.empty((episodes, recipe.shot + recipe.query, recipe.way), dtype=np.int32)
+    stream.go_to(first)
+    for episode in rows:
+        chosen, within = stream.draw(len(episode))
+        episode[:] = classes.rows[classes.start[chosen] + within]
+    return _split(rows, recipe)
+
+
+class _OfficialStream:
+    """The published sampler: one legacy generator for all episodes, so episode i costs the i before it."""
+
+    def __init__(self, seed: int, classes: int, size: int, way: int) -> None:
+        self.seed, self.classes, self.size, self.way = seed, classes, size, way
+        self._restart()
+
+    def _restart(self) -> None:
+        self.generator = np.random.RandomState(self.seed)  # legacy, as published
+        self.next = 0
+
+    def go_to(self, episode: int) -> None:
+        if episode < self.next:
+            self._restart()
+        while self.next < episode:
+            self.draw(1)
+
+    def draw(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Classes [way] and positions within their classes [count, way] of the next episode."""
+        chosen = self.generator.permutation(self.classes)[: self.way]
+        index, within = np.arange(self.size), np.empty((count, self.way), dtype=np.int64)
+        for column in range(self.way):
+            index = self.generator.permutation(index)  # carried from class to class
+            within[:, column] = index[:count]
+        self.next += 1
+        return chosen, within
+
+
+@lru_cache(maxsize=8)
+def _official_stream(seed: int, classes: int, size: int, way: int) -> _OfficialStream:
+    return _OfficialStream(seed, classes, size, way)
+
+
+def _dirichlet(classes: _Classes, recipe: Recipe, first: int, episodes: int) -> _Drawn:
+    way, shot, total = recipe.way, recipe.shot, recipe.way * recipe.query
+    chosen, _ = _pick(classes, recipe, first, episodes, way, 0)
+    counts = _dirichlet_counts(classes.size[chosen] - shot, recipe, first)  # [R, way]
+    _, rows = _pick(classes, recipe, first, episodes, way, shot + int(counts.max()))
+    queries = rows[:, shot:]
+    taken = np.arange(queries.shape[1])[:, None] < counts[:, None, :]  # [R, most, way], `total` of them in each episode
+    labels = np.broadcast_to(np.arange(way, dtype=np.int32), taken.shape)
+    return rows[:, :shot], queries[taken].reshape(-1, total), labels[taken].reshape(-1, total)
+
+
+def _dirichlet_counts(room: NDArray[np.int64], recipe: Recipe, first: int) -> NDArray[np.int64]:
+    """Queries of each class [R, way]: Dirichlet proportions of way * query, largest remainders rounded up.
+
+    A gamma variable of whole alpha is minus the logarithm of a product of alpha uniform ones. An episode that asks a
+    class for more rows than it has is drawn anew.
+    """
+    episodes, way = room.shape
+    total = way * recipe.query
+    keys = _streams(recipe.seed, first, episodes) ^ _mix(np.array([1 << 62], dtype=np.uint64))
+    counts = np.empty((episodes, way), dtype=np.int64)
+    todo = np.arange(episodes)
+    for attempt in range(_REDRAWS):
+        gamma = np.zeros((len(todo), way))
+        for factor in range(way * DIRICHLET_ALPHA):
+            word = _word(keys[todo], attempt * way * DIRICHLET_ALPHA + factor)
+            gamma[:, factor % way] -= np.log(((word >> np.uint64(11)).astype(np.float64) + 0.5) / 2.0**53)
+        share = total * gamma / gamma.sum(axis=1, keepdims=True)
+        whole = np.floor(share).astype(np.int64)
+        rank = np.argsort(np.argsort(whole - share, axis=1, kind="stable"), axis=1)  # 0: the largest remainder
+        whole += rank < (total - whole.sum(axis=1, keepdims=True))
+        counts[todo] = whole
+        todo = todo[(whole > room[todo]).any(axis=1)]
+        if not len(todo):
+            return counts
+    smallest = int(room.min()) + recipe.shot
+    raise InputError(
+        f"no Dirichlet episode of {total} queries fits classes as small as {smallest} rows after {_REDRAWS} draws. "
+        "Lower query or shot, or leave the small classes out."
+    )
+
+
+def _open_set(classes: _Classes, recipe: Recipe, first: int, episodes: int) -> _Drawn:
+    way = recipe.way
+    _, rows = _pick(classes, recipe, first, episodes, 2 * way, recipe.shot + recipe.query)
+    support, closed, labels = _split(np.ascontiguousarray(rows[:, :, :way]), recipe)
+    strangers = rows[:, recipe.shot :, way:].reshape(closed.shape)
+    return support, np.hstack([closed, strangers]), np.hstack([labels, np.full_like(labels, -1)])
+
+
+PROTOCOLS: dict[str, Callable[[_Classes, Recipe, int, int], _Drawn]] = {
+    "balanced": _balanced,
+    "official": _official,
+    "dirichlet": _dirichlet,
+    "open-set": _open_set,
+}

@@ -1,0 +1,12 @@
+"""One file per method: a function from Task to Scores, and its registration."""
+
+from importlib import import_module
+from pkgutil import iter_modules
+
+from sinkshot.methods._registry import METHODS, Method, get, register
+
+for _module in iter_modules(__path__):
+    if not _module.name.startswith("_"):
+        import_module(f"{__name__}.{_module.name}")
+
+__all__ = ["METHODS", "Method", "get", "register"]

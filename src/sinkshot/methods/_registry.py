@@ -1,0 +1,85 @@
+"""The list of methods: what `@register` writes and everything else reads."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sinkshot.errors import InputError, unknown_name
+from sinkshot.task import Scores, Task
+
+Function = Callable[..., Scores]
+
+
+@dataclass(frozen=True)
+class Method:
+    """A registered method: its function and what a person needs to know before running it."""
+
+    name: str
+    function: Function
+    transductive: bool  # looks at all queries together
+    preprocess: str  # chain used unless another is given
+    without_base: str  # chain used instead where nothing is known of the base classes
+    reference: str
+    random: bool = False  # its public form draws random numbers
+    fixed: Mapping[str, Any] = field(default_factory=dict)  # hyper-parameters that make it a method of its own
+
+    @property
+    def summary(self) -> str:
+        """First line of the function's docstring."""
+        return (inspect.getdoc(self.function) or "").split("\n")[0]
+
+    @property
+    def hyper(self) -> dict[str, Any]:
+        """Hyper-parameters and their defaults."""
+        parameters = inspect.signature(self.function).parameters.values()
+        defaults = {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+        return {**defaults, **self.fixed}
+
+    def bind(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Fill in defaults; refuse a hyper-parameter the method does not have."""
+        known = self.hyper
+        for name in given:
+            if name not in known:
+                raise unknown_name(f"hyper-parameter of {self.name}", name, known)
+        return {**known, **given}
+
+    def __call__(self, task: Task, **hyper: Any) -> Scores:
+        return self.function(task, **self.bind(hyper))
+
+
+METHODS: dict[str, Method] = {}
+
+
+def register(
+    name: str,
+    *,
+    transductive: bool,
+    preprocess: str,
+    reference: str,
+    without_base: str | None = None,
+    random: bool = False,
+    **fixed: Any,
+) -> Callable[[Function], Function]:
+    """Add a function from Task to Scores to the list under a name.
+
+    Further keywords fix hyper-parameters of the function for this name: `bms-star` is `bms` with a prior.
+    """
+
+    def add(function: Function) -> Function:
+        if name in METHODS:
+            raise InputError(f"a method called {name!r} is registered already.")
+        chain = preprocess if without_base is None else without_base
+        METHODS[name] = Method(name, function, transductive, preprocess, chain, reference, random, fixed)
+        return function
+
+    return add
+
+
+def get(name: str) -> Method:
+    """Return a method by its name."""
+    if name not in METHODS:
+        raise unknown_name("method", name, METHODS)
+    return METHODS[name]

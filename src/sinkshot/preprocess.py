@@ -1,0 +1,202 @@
+"""The steps P, E, M, Z of the paper's section 3.3 and the little grammar that chains them, such as "PEMnE".
+
+    P    power, (x + 1e-6)^beta, for features >= 0      Mn   subtract the mean of the task (supports and queries)
+    Ps   signed power, sign(x) |x|^beta                 Mb   subtract the mean of the base classes, taken at this
+    E    unit length                                         point of the chain
+    Z    batch norm over the rows of the task           ""   nothing
+
+A chain is read from left to right. beta is 0.5 unless a number follows the power: "P0.4EMnE".
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from array_api_compat import array_namespace, device
+from numpy.typing import NDArray
+
+from sinkshot.errors import DataWarning, InputError
+from sinkshot.task import Array, Task
+
+if TYPE_CHECKING:
+    from sinkshot.bank import FeatureBank
+
+EPSILON = 1e-6  # of the power transform
+BATCH_NORM_EPSILON = 1e-5
+_STEP = re.compile(r"(?P<power>Ps|P)(?P<beta>\d*\.?\d+)?|E|Mn|Mb|Z")
+_NAMES = "P, Ps, E, Mn, Mb, Z"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a chain; beta belongs to P and Ps."""
+
+    name: str
+    beta: float = 0.5
+
+    def __str__(self) -> str:
+        return self.name if self.beta == 0.5 else f"{self.name}{self.beta:g}"
+
+
+Chain = tuple[Step, ...]
+BaseMean = Callable[[Chain], NDArray[Any]]
+
+
+def parse(chain: str) -> Chain:
+    """Read a chain such as "PEMnE".
+
+    >>> [step.name for step in parse("PEMnE")]
+    ['P', 'E', 'Mn', 'E']
+    """
+    steps, at = [], 0
+    while at < len(chain):
+        match = _STEP.match(chain, at)
+        if match is None:
+            hint = " M needs to know whose mean: Mn (the task's) or Mb (the base classes')." if chain[at] == "M" else ""
+            raise InputError(f"unknown preprocessing step {chain[at:]!r} in {chain!r}; the steps are {_NAMES}.{hint}")
+        beta = float(match["beta"] or 0.5)
+        if beta == 0:
+            raise InputError(f"the power in {chain!r} is 0, which makes all features equal; 0.5 is usual.")
+        steps.append(Step(match["power"] or match[0], beta))
+        at = match.end()
+    return tuple(steps)
+
+
+def spell(steps: Sequence[Step]) -> str:
+    """Return the chain as a string: the inverse of `parse`."""
+    return "".join(str(step) for step in steps)
+
+
+def needs_base(steps: Sequence[Step]) -> bool:
+    """Whether the chain has a step that takes the mean of the base classes."""
+    return any(step.name == "Mb" for step in steps)
+
+
+def split(steps: Chain) -> tuple[Chain, Chain]:
+    """Cut a chain into what acts on each row alone, and may be applied to a bank once, and what needs the task."""
+    cut = next((i for i, step in enumerate(steps) if step.name in ("Mn", "Z")), len(steps))
+    return steps[:cut], steps[cut:]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Rows after a chain, and what the chain took from them."""
+
+    x: Array  # [..., N, d]
+    statistics: tuple[tuple[Array, Array | None], ...]  # shift and scale of each Mn, Mb, Z in order
+    zero_rows: int  # rows that E found to be zero, and left so
+
+
+def run(
+    x: Array,
+    steps: Sequence[Step],
+    *,
+    base_mean: BaseMean | None = None,
+    statistics: Sequence[tuple[Array, Array | None]] | None = None,
+) -> Prepared:
+    """Send rows [..., N, d] through a chain; with `statistics` of an earlier run, use its means and scales again."""
+    xp = array_namespace(x)
+    kept: list[tuple[Array, Array | None]] = []
+    zero_rows = 0
+    for i, step in enumerate(steps):
+        match step.name:
+            case "P":
+                refuse_negative(x)
+                x = (x + EPSILON) ** step.beta
+            case "Ps":
+                x = xp.sign(x) * xp.abs(x) ** step.beta
+            case "E":
+                norm = xp.sqrt(xp.sum(x * x, axis=-1, keepdims=True))
+                zero = norm == 0
+                zero_rows += int(xp.count_nonzero(zero))
+                x = x / xp.where(zero, xp.ones_like(norm), norm)
+            case _:  # Mn, Mb, Z
+                if statistics is not None:
+                    shift, scale = statistics[len(kept)]
+                else:
+                    shift, scale = _statistics(x, step, tuple(steps[:i]), base_mean)
+                kept.append((shift, scale))
+                x = x - shift if scale is None else (x - shift) / scale
+    return Prepared(x, tuple(kept), zero_rows)
+
+
+def _statistics(x: Array, step: Step, before: Chain, base_mean: BaseMean | None) -> tuple[Array, Array | None]:
+    xp = array_namespace(x)
+    if step.name == "Mb":
+        if base_mean is None:
+            raise InputError("the step Mb needs the base classes; give them, or use Mn, the mean of the task.")
+        return xp.asarray(np.array(base_mean(before)), dtype=x.dtype, device=device(x)), None
+    shift = xp.mean(x, axis=-2, keepdims=True)
+    if step.name == "Mn":
+        return shift, None
+    variance = xp.mean((x - shift) ** 2, axis=-2, keepdims=True)
+    return shift, xp.sqrt(variance + BATCH_NORM_EPSILON)
+
+
+def refuse_negative(x: Array, what: str = "row") -> None:
+    """Raise the error for negative entries under P, naming the first."""
+    xp = array_namespace(x)
+    below = x < 0
+    if not bool(xp.any(below)):
+        return
+    width = x.shape[-1]
+    first = int(xp.argmax(xp.astype(xp.reshape(below, (-1,)), xp.int8)))
+    row, column = divmod(first, width)
+    value = float(xp.reshape(x, (-1,))[first])
+    raise InputError(
+        f"the power step P needs features >= 0, and {what} {row}, column {column} is {value:.6g}. "
+        "Use the signed power Ps (as in PsEMnE), or leave P out."
+    )
+
+
+def base_mean_of(means: Mapping[str, NDArray[Any]], base: FeatureBank | None) -> BaseMean:
+    """Return the function that gives Mb its mean: of a whole base bank if there is one, else from stored means."""
+
+    def base_mean(before: Chain) -> NDArray[Any]:
+        prefix = spell(before)
+        if base is not None:
+            if any(step.name in ("Mn", "Z") for step in before):
+                raise InputError(f"Mb cannot follow {prefix!r}: a task's own mean says nothing of the base classes.")
+            rows = run(base.features, before, base_mean=base_mean).x
+            return np.asarray(np.mean(rows, axis=0, dtype=np.float64), dtype=np.float32)
+        if prefix in means:
+            return means[prefix]
+        known = f" (it has the mean after {', '.join(repr(p) for p in means)})" if means else ""
+        raise InputError(
+            f"the step Mb after {prefix!r} needs a mean of the base classes that this bank does not hold{known}. "
+            "Give the base features (base=, --base FILE), or use Mn, the mean of the task."
+        )
+
+    return base_mean
+
+
+def apply(task: Task, chain: str, means: Mapping[str, NDArray[Any]] | None = None) -> Task:
+    """Send the supports and queries of a task through a chain together.
+
+    Parameters
+    ----------
+    task : Task
+        With `base` set where the chain has Mb and `means` does not hold its mean.
+    chain : str
+        Such as "PEMnE".
+    means : mapping of str to array [d], optional
+        Means of the base classes by chain prefix, as `FeatureBank.base` has them.
+    """
+    xp = array_namespace(task.support, task.query)
+    both = xp.concat([task.support, task.query], axis=-2)  # [R, N, d]
+    done = run(both, parse(chain), base_mean=base_mean_of(means or {}, task.base))
+    warn_of_zero_rows(done.zero_rows)
+    supports = task.support.shape[-2]
+    return replace(task, support=done.x[..., :supports, :], query=done.x[..., supports:, :])
+
+
+def warn_of_zero_rows(count: int) -> None:
+    """Say once how many rows have no direction."""
+    if count:
+        rows = "1 row is" if count == 1 else f"{count} rows are"
+        warnings.warn(f"{rows} zero where the chain takes unit length (E), and stays zero.", DataWarning, stacklevel=3)

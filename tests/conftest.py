@@ -1,0 +1,42 @@
+"""What many tests need: array libraries, the bundled bank, small banks with a known shape."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import sinkshot
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@pytest.fixture(params=["numpy", "torch"])
+def xp(request):
+    """An array library; a test that takes it runs on each."""
+    if request.param == "numpy":
+        return np
+    torch = pytest.importorskip("torch")
+    torch.set_num_threads(1)  # tiny arrays: more threads only wait for each other
+    return torch
+
+
+@pytest.fixture(scope="session")
+def bundled():
+    return sinkshot.load("cifar-fs_wrn-28-10_novel")
+
+
+@pytest.fixture(scope="session")
+def exact():
+    """The first feature bank as the published code saw it, float16, not quantised."""
+    return sinkshot.load(GOLDEN / "cifar-fs_wrn-28-10_novel_f16.safetensors")
+
+
+@pytest.fixture
+def blobs():
+    """Eight well separated classes of 40 rows, non-negative, 24 wide."""
+    rng = np.random.default_rng(0)
+    centres = rng.gamma(1.0, 1.0, size=(8, 24))
+    features = np.abs(np.repeat(centres, 40, axis=0) + 0.2 * rng.normal(size=(320, 24)))
+    return sinkshot.FeatureBank.from_arrays(features.astype(np.float32), np.repeat(np.arange(8), 40))

@@ -1,0 +1,138 @@
+"""What every registered method promises; a method is tested here by being registered."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from array_api_compat import array_namespace
+
+from sinkshot import METHODS, InputError, Task
+from sinkshot.preprocess import apply
+
+MEANS = {prefix: np.full(16, 0.1) for prefix in ("", "P", "E", "PE")}
+NAMES = sorted(METHODS)
+
+
+def make_task(xp=np, *, episodes=3, way=4, shots=(2, 2, 2, 2), queries=9, dtype="float64", seed=0, spread=0.6):
+    """Supports and queries around random class centres, non-negative."""
+    rng = np.random.default_rng(seed)
+    centres = rng.gamma(1.0, 1.0, size=(episodes, way, 16))
+    labels = np.repeat(np.arange(way), shots)
+    truth = rng.integers(0, way, size=(episodes, queries))
+    support = np.abs(centres[:, labels] + spread * rng.normal(size=(episodes, len(labels), 16)))
+    query = np.abs(
+        np.take_along_axis(centres, truth[..., None], axis=1) + spread * rng.normal(size=(episodes, queries, 16))
+    )
+    kind = getattr(xp, dtype)
+    labels = np.tile(labels, (episodes, 1)).astype(np.int32)
+    return Task(xp.asarray(support, dtype=kind), xp.asarray(labels), xp.asarray(query, dtype=kind), way)
+
+
+def answer(name, task, **hyper):
+    method = METHODS[name]
+    return method(apply(task, method.preprocess, MEANS), **hyper)
+
+
+def probabilities(name, task, **hyper):
+    return np.asarray(answer(name, task, **hyper).probabilities)
+
+
+def permuted(task, *, support=slice(None), query=slice(None), rename=None):
+    labels = task.labels if rename is None else np.asarray(rename, dtype=np.int32)[task.labels]
+    return Task(task.support[:, support], labels[:, support], task.query[:, query], task.way)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_probabilities_have_their_shape_and_sum_to_one(name, xp):
+    task = make_task(xp)
+    scores = answer(name, task)
+    assert array_namespace(scores.probabilities) == array_namespace(task.query)
+    p = np.asarray(scores.probabilities)
+    assert p.shape == (3, 9, 4)
+    assert (p >= 0).all()
+    np.testing.assert_allclose(p.sum(axis=-1), 1.0, atol=1e-6)
+    if scores.unknown is not None:
+        assert np.asarray(scores.unknown).shape == (3, 9)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_renaming_classes_renames_the_answer(name):
+    task, rename = make_task(), np.array([2, 0, 3, 1])
+    renamed = probabilities(name, permuted(task, rename=rename))
+    np.testing.assert_allclose(renamed[..., rename], probabilities(name, task), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_reordering_rows_reorders_the_answer(name):
+    task, order = make_task(), np.random.default_rng(1).permutation(9)
+    moved = probabilities(name, permuted(task, query=order, support=[3, 1, 7, 0, 6, 2, 5, 4]))
+    np.testing.assert_allclose(moved, probabilities(name, task)[:, order], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_episode_does_not_see_its_neighbours(name):
+    task = make_task(episodes=5)
+    alone = Task(task.support[2:3], task.labels[2:3], task.query[2:3], task.way)
+    np.testing.assert_allclose(probabilities(name, task)[2:3], probabilities(name, alone), atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_numpy_and_torch_agree(name):
+    torch = pytest.importorskip("torch")
+    np.testing.assert_allclose(probabilities(name, make_task(torch)), probabilities(name, make_task()), atol=1e-9)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_float32_agrees_with_float64(name, xp):
+    single, double = (probabilities(name, make_task(xp, dtype=t)) for t in ("float32", "float64"))
+    assert single.dtype == np.float32
+    np.testing.assert_allclose(single, double, atol=2e-4)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "size",
+    [
+        {"queries": 1},
+        {"shots": (1, 5, 2, 3)},
+        {"way": 2, "shots": (1, 1)},
+        {"queries": 60, "spread": 0.01},
+        {"shots": (1, 1, 1, 1), "queries": 3},
+    ],
+    ids=str,
+)
+def test_odd_sizes_give_finite_probabilities(name, size):
+    p = probabilities(name, make_task(**size))
+    assert np.isfinite(p).all()
+    np.testing.assert_allclose(p.sum(axis=-1), 1.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_pool_of_one_class_gives_finite_probabilities(name):
+    task = make_task(queries=12)
+    same = Task(task.support, task.labels, np.repeat(task.support[:, :1], 12, axis=1), task.way)
+    p = probabilities(name, same)
+    assert np.isfinite(p).all()
+    np.testing.assert_allclose(p.sum(axis=-1), 1.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_well_separated_classes_are_found(name):
+    task = make_task(episodes=6, shots=(5, 5, 5, 5), queries=40, spread=0.05, seed=3)
+    rng = np.random.default_rng(3)
+    rng.gamma(1.0, 1.0, size=(6, 4, 16))
+    truth = rng.integers(0, 4, size=(6, 40))
+    assert (probabilities(name, task).argmax(axis=-1) == truth).mean() > 0.9
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_unknown_hyper_parameter_is_refused(name):
+    with pytest.raises(InputError, match="hyper-parameter"):
+        answer(name, make_task(), no_such_thing=1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_method_says_where_it_comes_from(name):
+    method = METHODS[name]
+    assert method.reference
+    assert method.summary.endswith(".")

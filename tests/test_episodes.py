@@ -1,0 +1,158 @@
+"""Episodes: what a protocol promises, and the published draws."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import numpy as np
+import pytest
+from conftest import GOLDEN
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sinkshot import InputError, Recipe, draw
+
+LABELS = np.repeat(np.arange(20), 60)
+PROTOCOLS = ("balanced", "official", "dirichlet", "open-set")
+
+
+def arrays(episodes):
+    return episodes.support, episodes.support_labels, episodes.query, episodes.query_labels
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@settings(max_examples=25, deadline=None)
+@given(
+    way=st.integers(2, 10), shot=st.integers(1, 6), query=st.integers(1, 8), seed=st.integers(0, 2**40), data=st.data()
+)
+def test_an_episode_keeps_its_promises(protocol, way, shot, query, seed, data):
+    seed = seed % 2**32 if protocol == "official" else seed  # the legacy generator takes 32 bits
+    labels = np.array(data.draw(st.permutations(LABELS.tolist())))
+    episodes = draw(labels, protocol=protocol, way=way, shot=shot, query=query, episodes=3, seed=seed)
+    total = way * query * (2 if protocol == "open-set" else 1)
+    assert episodes.support.shape == (3, way * shot)
+    assert episodes.query.shape == episodes.query_labels.shape == (3, total)
+    for support, support_labels, queries, query_labels in zip(*arrays(episodes), strict=True):
+        rows = np.concatenate([support, queries])
+        assert len(set(rows)) == len(rows), "a row appears twice"
+        classes = [set(labels[support[support_labels == k]]) for k in range(way)]
+        assert all(len(c) == 1 for c in classes), "a class is mixed"
+        assert len(set.union(*classes)) == way, "two labels share a class"
+        for k in range(way):
+            assert set(labels[queries[query_labels == k]]) <= classes[k]
+        assert not set(labels[queries[query_labels == -1]]) & set.union(*classes)
+        assert (support_labels == np.arange(way * shot) % way).all()
+        if protocol != "dirichlet":
+            assert (query_labels[: way * query] == np.arange(way * query) % way).all()
+        if protocol == "open-set":
+            assert (query_labels == -1).sum() == way * query
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_an_episode_does_not_depend_on_how_many_are_asked_for(protocol):
+    size = {"protocol": protocol, "way": 5, "shot": 2, "query": 4, "seed": 7}
+    whole = draw(LABELS, episodes=40, **size)
+    for first, count in ((25, 10), (0, 25), (39, 1)):
+        part = draw(LABELS, episodes=count, first=first, **size)
+        for a, b in zip(arrays(part), arrays(whole[first : first + count]), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("protocol", ["balanced", "dirichlet", "open-set"])
+def test_seeds_give_other_episodes(protocol):
+    a, b = (draw(LABELS, protocol=protocol, way=5, query=5, episodes=50, seed=s) for s in (0, 1))
+    assert (a.query != b.query).mean() > 0.9
+
+
+def test_more_shots_or_ways_add_to_an_episode_and_move_nothing():
+    small = draw(LABELS, way=5, shot=1, query=15, episodes=20)
+    large = draw(LABELS, way=5, shot=5, query=15, episodes=20)
+    wide = draw(LABELS, way=8, shot=1, query=15, episodes=20)
+    np.testing.assert_array_equal(small.support, large.support[:, :5])
+    np.testing.assert_array_equal(small.support, wide.support[:, :5])
+
+
+@pytest.mark.parametrize("case", json.loads((GOLDEN / "cases.json").read_text()), ids=lambda case: case["case"])
+def test_official_draws_are_the_published_ones(case):
+    rows = np.load(GOLDEN / f"{case['case']}.npz")["episode_rows"]  # [16, way, shot + query]
+    size = {key: case[key] for key in ("way", "shot", "query")}
+    ours = draw(np.repeat(np.arange(20), 600), protocol="official", episodes=16, **size)
+    published = rows.transpose(0, 2, 1).reshape(16, -1)
+    np.testing.assert_array_equal(np.hstack([ours.support, ours.query]), published)
+
+
+def test_official_cuts_larger_classes_to_the_smallest():
+    labels = np.concatenate([np.repeat(np.arange(6), 20), np.zeros(500, dtype=int)])
+    episodes = draw(labels, protocol="official", way=6, shot=2, query=8, episodes=30)
+    assert max(episodes.support.max(), episodes.query.max()) < 120
+
+
+def test_ten_thousand_balanced_episodes_take_well_under_a_second():
+    labels = np.repeat(np.arange(20), 600)
+    best = min(_seconds(lambda: draw(labels, shot=5, episodes=10_000)) for _ in range(3))
+    assert best < 0.8
+
+
+def _seconds(work):
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def test_every_class_and_row_is_as_likely_as_any_other():
+    episodes = draw(LABELS, way=5, shot=1, query=4, episodes=12_000)
+    counts = np.bincount(np.hstack([episodes.support, episodes.query]).ravel(), minlength=len(LABELS))
+    expected = 12_000 * 25 / len(LABELS)
+    chi_square = ((counts - expected) ** 2 / expected).sum() / (len(LABELS) - 1)
+    assert 0.8 < chi_square < 1.2
+    pairs = np.zeros((60, 60))  # first and second row drawn of a class are independent of each other
+    np.add.at(pairs, (episodes.support.ravel() % 60, episodes.query[:, :5].ravel() % 60), 1)
+    off_diagonal = pairs[~np.eye(60, dtype=bool)]
+    assert pairs.trace() == 0
+    assert 0.8 < off_diagonal.var() / off_diagonal.mean() < 1.2
+
+
+def test_dirichlet_sizes_have_the_mean_and_spread_of_a_dirichlet_of_two():
+    episodes = draw(np.repeat(np.arange(5), 400), protocol="dirichlet", way=5, shot=1, query=15, episodes=4000)
+    share = np.stack([(episodes.query_labels == k).mean(axis=1) for k in range(5)])
+    np.testing.assert_allclose(share.mean(axis=1), 0.2, atol=0.01)
+    np.testing.assert_allclose(share.var(axis=1), 0.2 * 0.8 / 11, rtol=0.1)  # a0 = 10
+    assert (share == 0).any(), "a class may get no query"
+
+
+def test_dirichlet_draws_anew_what_a_class_cannot_give():
+    episodes = draw(np.repeat(np.arange(6), 12), protocol="dirichlet", way=5, shot=2, query=8, episodes=200)
+    assert all(len(set(rows)) == 50 for rows in np.hstack([episodes.support, episodes.query]))
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        ({"way": 21}, "21 classes; the bank has 20"),
+        ({"protocol": "open-set", "way": 11}, "11 closed and 11 open"),
+        ({"shot": 50}, "class 0 has 60 rows; 50 shots and 15 queries need 65"),
+        ({"way": 1}, "way must be at least 2"),
+        ({"shot": 0}, "shot must be at least 1"),
+        ({"query": 0}, "query must be at least 1"),
+        ({"seed": -1}, "seed must be at least 0"),
+        ({"seed": 2**32, "protocol": "official"}, "below 2\\^32"),
+        ({"episodes": 0}, "at least one episode"),
+        ({"protocol": "balnced"}, "did you mean 'balanced'"),
+    ],
+)
+def test_impossible_sizes_are_refused_with_a_sentence(size, words):
+    with pytest.raises(InputError, match=words):
+        draw(LABELS, **size)
+
+
+def test_a_small_class_is_named():
+    labels = np.concatenate([LABELS, [20] * 3])
+    names = [f"c{i}" for i in range(20)] + ["rare bird"]
+    with pytest.raises(InputError, match="class 'rare bird' has 3 rows; 1 shots and 15 queries need 16"):
+        draw(labels, class_names=names)
+
+
+def test_a_recipe_draws_part_by_part():
+    recipe = Recipe(way=4, shot=2, query=3, episodes=30, seed=3)
+    np.testing.assert_array_equal(recipe.draw(LABELS, 10, 5).query, recipe.draw(LABELS)[10:15].query)
