@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +18,16 @@ def xp(request):
     """An array library; a test that takes it runs on each."""
     if request.param == "numpy":
         return np
-    torch = pytest.importorskip("torch")
-    torch.set_num_threads(1)  # tiny arrays: more threads only wait for each other
-    return torch
+    return pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_torch_thread():
+    """Tests use tiny arrays: more threads only wait for each other."""
+    if importlib.util.find_spec("torch"):
+        import torch
+
+        torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,244 @@
+"""FeatureBank: features, labels, class names and provenance, checked once and never changed.
+
+`load` makes one from a file, `FeatureBank.from_arrays` from arrays; `describe` tells what is in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkshot.errors import InputError
+
+BLOCK = 1 << 20
+"""Entries handled at a time, so that checking or casting a large bank never doubles its memory."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FeatureBank:
+    """Features of labelled items. Its arrays are read-only, its numbers finite, and every class has a row."""
+
+    features: NDArray[np.float32]  # [n, d]
+    labels: NDArray[np.int64]  # [n], 0 .. classes-1
+    class_names: tuple[str, ...]
+    meta: Mapping[str, str] = field(default_factory=dict)  # data_set, split, backbone, made, source_sha256, ...
+    base: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)  # chain prefix -> mean of base rows [d]
+
+    def __post_init__(self) -> None:
+        parts = validate(self.features, self.labels, self.class_names, self.meta, self.base)
+        for name, value in parts.items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        features: Any,
+        labels: Any,
+        class_names: Sequence[str] | None = None,
+        meta: Mapping[str, str] | None = None,
+        base: Mapping[str, Any] | None = None,
+    ) -> FeatureBank:
+        """Make a bank from labels of any kind: strings, or integers that need not be 0 .. C-1.
+
+        Classes are numbered in the order in which they first appear. With `class_names`, labels are indexes into it (or
+        names in it): each name follows its class, and a name that no row has is dropped.
+        """
+        values, first, inverse = np.unique(_label_values(labels), return_index=True, return_inverse=True)
+        order = np.argsort(first)  # order[k] is the place in `values` of the k-th class to appear
+        number = np.argsort(order)  # and number[order[k]] = k
+        names = _names_of(values[order], first[order], class_names)
+        return cls(features, number[inverse], names, meta or {}, base or {})
+
+    @property
+    def classes(self) -> int:
+        """The number of classes."""
+        return len(self.class_names)
+
+    @property
+    def width(self) -> int:
+        """The number of features in a row."""
+        return int(self.features.shape[1])
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """The number of rows of each class [classes]."""
+        return np.bincount(self.labels, minlength=self.classes).astype(np.int64, copy=False)
+
+    def content_hash(self) -> str:
+        """Return the SHA-256 of features, labels and class names; meta and base do not enter."""
+        digest = hashlib.sha256(json.dumps([self.features.shape, self.class_names]).encode())
+        digest.update(self.features.astype("<f4", copy=False).data)
+        digest.update(self.labels.astype("<i8", copy=False).data)
+        return digest.hexdigest()
+
+    def save(self, path: str | os.PathLike[str], store: str = "float32") -> None:
+        """Write a `.safetensors` or `.npz` file, whole or not at all; features as float32, float16 or uint8."""
+        from sinkshot import formats
+
+        formats.write(self, path, store)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FeatureBank, (self.features, self.labels, self.class_names, dict(self.meta), dict(self.base))
+
+    def __repr__(self) -> str:
+        known = [f"{key}={self.meta[key]!r}" for key in ("data_set", "split", "backbone") if key in self.meta]
+        facts = [f"{len(self.labels)} rows", f"{self.classes} classes", f"width {self.width}", *known]
+        return f"FeatureBank({', '.join(facts)})"
+
+
+def load(path: str | os.PathLike[str], labels: str | os.PathLike[str] | None = None) -> FeatureBank:
+    """Read a `.safetensors`, `.npz`, `.npy` (with its `labels` file) or `.plk` file, or a bundled bank by its name."""
+    from sinkshot import formats
+
+    return formats.read(path, labels)
+
+
+def describe(bank: FeatureBank) -> dict[str, Any]:
+    """Return what `sinkshot info` tells of a bank, in plain Python values.
+
+    `sparsity` is Hoyer's, (sqrt(d) - |x|_1 / |x|_2) / (sqrt(d) - 1), averaged over rows that are not zero; `skew` is
+    the skewness averaged over columns that are not constant, raw and after a square root. None where undefined.
+    """
+    x, counts, root = bank.features, bank.counts, bank.width**0.5
+    zeros, negative, sparsity = 0, 0, []
+    for rows in blocks(*x.shape):
+        zeros += int(np.count_nonzero(x[rows] == 0))
+        negative += int(np.count_nonzero(x[rows] < 0))
+        size = np.abs(x[rows], dtype=np.float64)
+        size = size[size.any(axis=1)]
+        if bank.width > 1:
+            sparsity.append((root - size.sum(axis=1) / np.linalg.norm(size, axis=1)) / (root - 1))
+    return {
+        "rows": len(x),
+        "classes": bank.classes,
+        "counts": {"min": int(counts.min()), "median": float(np.median(counts)), "max": int(counts.max())},
+        "width": bank.width,
+        "dtype": str(x.dtype),
+        "share_of_zeros": zeros / x.size,
+        "negative": negative,
+        "sparsity": _mean(sparsity),
+        "skew": {"raw": _skew(x, 1.0), "sqrt": None if negative else _skew(x, 0.5)},
+        "base": sorted(bank.base),
+        "meta": dict(bank.meta),
+    }
+
+
+def blocks(rows: int, width: int) -> Iterator[slice]:
+    """Yield slices that cut `rows` rows into blocks of about `BLOCK` entries."""
+    step = max(1, BLOCK // max(1, width))
+    return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
+
+
+def validate(features: Any, labels: Any, class_names: Any, meta: Any, base: Any) -> dict[str, Any]:
+    """Return the parts of a bank, cast and read-only; an InputError says what is wrong with them and where."""
+    x, names, y = _float32(features, 2, "features"), _names(class_names), _array(labels, "labels")
+    if y.ndim != 1 or y.dtype.kind not in "iu":
+        raise InputError(
+            f"labels: {y.dtype} {y.shape} was given, one integer a row expected; see FeatureBank.from_arrays."
+        )
+    if len(y) != len(x):
+        raise InputError(f"there are {len(x)} rows of features but {len(y)} labels; give one label for each row.")
+    if (outside := (y < 0) | (y >= len(names))).any():
+        row = int(outside.argmax())
+        raise InputError(
+            f"row {row} has label {y[row]}, but with {len(names)} classes labels are 0 .. {len(names) - 1}."
+        )
+    y = y.astype(np.int64)
+    y.flags.writeable = False
+    if not (counts := np.bincount(y, minlength=len(names))).all():
+        raise InputError(
+            f"class {names[counts.argmin()]!r} has no rows; drop its name, as FeatureBank.from_arrays does."
+        )
+    mappings = isinstance(meta, Mapping) and isinstance(base, Mapping)
+    if not mappings or not all(isinstance(text, str) for text in [*meta.keys(), *meta.values(), *base.keys()]):
+        raise InputError(f"meta maps strings to strings and base strings to vectors; {meta!r:.80}, {base!r:.80} given.")
+    means = {prefix: _float32(mean, 1, f"base mean {prefix!r}") for prefix, mean in base.items()}
+    for prefix, mean in means.items():
+        if len(mean) != x.shape[1]:
+            raise InputError(f"base mean {prefix!r} has {len(mean)} entries, but features have {x.shape[1]} columns.")
+    frozen = {"meta": MappingProxyType(dict(meta)), "base": MappingProxyType(means)}
+    return {"features": x, "labels": y, "class_names": names, **frozen}
+
+
+def _float32(values: Any, rank: int, what: str) -> NDArray[np.float32]:
+    given = _array(values, what)
+    if given.ndim != rank or given.size == 0 or given.dtype.kind not in "fiub":
+        wanted = "numbers [rows, columns]" if rank == 2 else "numbers [columns]"
+        raise InputError(f"{what}: {given.dtype} of shape {given.shape} was given, {wanted} expected, at least one.")
+    keep = given.dtype == np.float32 and given.base is None and given.flags.c_contiguous and not given.flags.writeable
+    cast = given if keep else np.empty(given.shape, np.float32)
+    width = given.size // len(given)
+    for part in blocks(len(given), width):
+        if not keep:
+            with np.errstate(over="ignore", invalid="ignore"):
+                cast[part] = given[part]
+        if not (finite := np.isfinite(cast[part])).all():
+            at = np.unravel_index(part.start * width + int(finite.argmin()), given.shape)
+            place = ", ".join(f"{axis} {i}" for axis, i in zip(("row", "column")[-rank:], at, strict=True))
+            raise InputError(f"{what}: {given[at]} at {place} (from 0) is no finite float32; remove or repair it.")
+    cast.flags.writeable = False
+    return cast
+
+
+def _array(values: Any, what: str) -> NDArray[Any]:
+    try:
+        return np.asarray(values)
+    except Exception as error:  # ragged lists, tensors with a gradient or on a device: each library raises its own kind
+        raise InputError(f"{what} could not be read as an array: {error} Give a NumPy array.") from error
+
+
+def _names(given: Any) -> tuple[str, ...]:
+    names = tuple(given) if isinstance(given, list | tuple | np.ndarray) else ()
+    if not names or not all(isinstance(name, str) for name in names):
+        raise InputError(f"class names: {given!r:.80} was given, a sequence of strings expected, one for each class.")
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"the class name {twice!r} is given twice; the names of two classes must differ.")
+    return tuple(str(name) for name in names)
+
+
+def _label_values(labels: Any) -> NDArray[Any]:
+    given = _array(labels, "labels")
+    if given.dtype.kind == "O" and len({isinstance(label, str) for label in given.flat}) == 1:
+        given = _array(given.tolist(), "labels")
+    if given.dtype.kind == "S":
+        given = np.char.decode(given, "utf-8", "surrogateescape")
+    if given.dtype.kind == "f" and (np.abs(given, dtype=np.float64) < 2**53).all() and (given == np.trunc(given)).all():
+        given = given.astype(np.int64)
+    if given.ndim != 1 or given.size == 0 or given.dtype.kind not in "iubU":
+        raise InputError(f"labels: {given.dtype} {given.shape} was given, one integer or string for each row expected.")
+    return given
+
+
+def _names_of(values: NDArray[Any], rows: NDArray[Any], class_names: Sequence[str] | None) -> tuple[str, ...]:
+    if class_names is None:
+        return tuple(str(value) for value in values)
+    names = _names(class_names)
+    known = {name: name for name in names} if values.dtype.kind == "U" else dict(enumerate(names))
+    for value, row in zip(values.tolist(), rows, strict=True):
+        if value not in known:
+            raise InputError(f"row {row} has label {value!r}, no class name and no index into the {len(names)} names.")
+    return tuple(known[value] for value in values.tolist())
+
+
+def _skew(features: NDArray[np.float32], power: float) -> float | None:
+    from scipy import stats
+
+    skews = []
+    for columns in blocks(features.shape[1], features.shape[0]):
+        part = features[:, columns].astype(np.float64) ** power
+        skews.append(stats.skew(part[:, part.min(axis=0) < part.max(axis=0)], axis=0))
+    return _mean(skews)
+
+
+def _mean(parts: list[NDArray[np.float64]]) -> float | None:
+    values = np.concatenate(parts) if parts else np.empty(0)
+    return float(values.mean()) if values.size else None

@@ -1,0 +1,126 @@
+"""Files that become a bank, chosen by suffix: one module per format, each with `read`, two of them with `write`.
+
+Whatever is wrong with a file comes out as an InputError that begins with its path. Writing is atomic: the new content
+goes to a temporary file in the same folder, reaches the disk, and then takes the name of the old one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+from importlib import import_module, resources
+from pathlib import Path
+from secrets import token_hex
+
+from sinkshot.bank import FeatureBank
+from sinkshot.errors import InputError, unknown_name
+
+READERS = {".safetensors": "native", ".npz": "npz", ".npy": "npy", ".plk": "plk", ".pkl": "plk", ".pickle": "plk"}
+WRITERS = {".safetensors": "native", ".npz": "npz"}
+STORES = ("float32", "float16", "uint8")
+
+
+def read(path: str | os.PathLike[str], labels: str | os.PathLike[str] | None = None) -> FeatureBank:
+    """Read a bank from a file, or a bundled one by its plain name; `labels` names the labels file of an `.npy`."""
+    file = as_path(path)
+    if str(file) in bundled() and not file.is_file():
+        with resources.as_file(resources.files("sinkshot") / "data" / f"{file}.safetensors") as inside:
+            return read(inside, labels)
+    must_be_readable(file)
+    kind = _kind(file, READERS)
+    if labels is not None and kind != "npy":
+        raise InputError(f"{file} holds its own labels; a labels file goes with an .npy only, so leave it out.")
+    options = {"labels": as_path(labels)} if labels is not None else {}
+    try:
+        bank: FeatureBank = import_module(f"sinkshot.formats.{kind}").read(file, **options)
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from error
+    except Exception as error:  # a damaged file makes its parser raise almost anything
+        reason = f"{type(error).__name__}: {str(error).rstrip('.')}"
+        raise InputError(f"{file} is truncated, damaged or no {file.suffix} file ({reason}); make it again.") from error
+    return bank
+
+
+def write(bank: FeatureBank, path: str | os.PathLike[str], store: str = "float32") -> None:
+    """Write a bank so that `path` holds either all of it or what it held before."""
+    file = Path(os.path.realpath(as_path(path)))
+    kind = _kind(file, WRITERS)
+    if store not in STORES:
+        raise unknown_name("store", str(store), STORES)
+    if not file.parent.is_dir():
+        raise InputError(f"{file} cannot be written: there is no folder {file.parent}; make it first.")
+    if file.exists() and not file.is_file():
+        raise InputError(f"{file} cannot be written: a folder or device has that name; choose another.")
+    temporary = file.with_name(f".sinkshot-{token_hex(8)}.tmp")
+    try:
+        temporary.touch(exist_ok=False)
+        mode = stat.S_IMODE((file if file.exists() else temporary).stat().st_mode)
+        import_module(f"sinkshot.formats.{kind}").write(bank, temporary, store)
+        os.chmod(temporary, mode)  # the safetensors library makes its files private
+        _reach_the_disk(temporary)
+        os.replace(temporary, file)
+        _reach_the_disk(file.parent)
+    except InputError as error:
+        raise InputError(f"{file} cannot be written: {error}") from error
+    except OSError as error:
+        raise InputError(f"{file} cannot be written: {error.strerror or error}.") from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+
+
+def bundled() -> tuple[str, ...]:
+    """Return the names of the banks that come with the package."""
+    names = [file.name for file in (resources.files("sinkshot") / "data").iterdir()]
+    return tuple(sorted(name.removesuffix(".safetensors") for name in names if name.endswith(".safetensors")))
+
+
+def source(path: Path) -> dict[str, str]:
+    """Return the meta of a bank that is imported from a file of others: its name and its SHA-256."""
+    with path.open("rb") as file:
+        return {"source": path.name, "source_sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+
+
+def as_path(path: str | os.PathLike[str]) -> Path:
+    """Return what was given as a Path."""
+    try:
+        return Path(os.fsdecode(path))
+    except TypeError as error:
+        raise InputError(f"{path!r} was given where the path of a file is expected.") from error
+
+
+def must_be_readable(file: Path) -> None:
+    """Raise an InputError unless there is a regular file with something in it."""
+    try:
+        found = file.stat()
+        if stat.S_ISREG(found.st_mode):  # opening a pipe would wait for its other end
+            file.open("rb").close()
+    except FileNotFoundError as error:
+        known = ", ".join(bundled())
+        raise InputError(f"{file} does not exist (looked from {Path.cwd()}); bundled banks: {known}.") from error
+    except (OSError, ValueError) as error:
+        raise InputError(f"{str(file)!r} cannot be opened: {getattr(error, 'strerror', None) or error}.") from error
+    if stat.S_ISDIR(found.st_mode):
+        raise InputError(f"{file} is a folder; give a file in it.")
+    if not stat.S_ISREG(found.st_mode):
+        raise InputError(f"{file} is no regular file; copy what it gives into one first.")
+    if found.st_size == 0:
+        raise InputError(f"{file} is empty (0 bytes); make it again.")
+
+
+def _kind(file: Path, known: dict[str, str]) -> str:
+    kind = known.get(file.suffix.lower())
+    if kind is None:
+        what = f"the suffix {file.suffix!r}" if file.suffix else "no suffix"
+        raise InputError(f"{file} has {what}; expected one of {', '.join(known)}.")
+    return kind
+
+
+def _reach_the_disk(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

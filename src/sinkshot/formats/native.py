@@ -1,0 +1,127 @@
+"""The native format: one safetensors file, from which no code can run.
+
+Layout, tensors:
+
+    features          [n, d]   float32, float16 or uint8
+    features.scale    [d]      float32, with uint8 features only
+    labels            [n]      int64, 0 .. C-1
+    base.<prefix>     [d]      float32, the mean of the base rows after the chain <prefix>; `base.` for raw rows
+
+and one metadata string `sinkshot`, a JSON object with `version`, `class_names` and `meta`. Features of 8 bits are
+quantised after a square root, each column with its own scale: x = (q * scale)^2. A safetensors file of others, without
+that metadata, is read too: `features` and `labels` of any integer kind.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkshot.bank import FeatureBank, blocks
+from sinkshot.errors import InputError
+from sinkshot.formats import source
+
+VERSION = 1
+
+
+def read(path: Path) -> FeatureBank:
+    """Read a bank, decoding features block by block into float32."""
+    from safetensors import safe_open
+
+    with safe_open(path, framework="np") as file:
+        names = set(file.keys())
+        if missing := {"features", "labels"} - names:
+            raise InputError(f"it holds no tensor {sorted(missing)[0]!r}, only {', '.join(sorted(names)) or 'none'}.")
+        scale = file.get_tensor("features.scale") if "features.scale" in names else None
+        features = _decode(file.get_slice("features"), scale)
+        labels = file.get_tensor("labels")
+        base = {name.removeprefix("base."): file.get_tensor(name) for name in names if name.startswith("base.")}
+        text = (file.metadata() or {}).get("sinkshot")
+    if text is None:
+        return FeatureBank.from_arrays(features, labels, meta=source(path), base=base)
+    return FeatureBank(features, labels, *read_header(text), base)
+
+
+def write(bank: FeatureBank, path: Path, store: str) -> None:
+    """Write a bank with its features as `store` says."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    tensors: dict[str, NDArray[Any]] = {"labels": bank.labels, **{f"base.{p}": mean for p, mean in bank.base.items()}}
+    if store == "uint8":
+        tensors["features"], tensors["features.scale"] = _quantise(bank.features)
+    else:
+        tensors["features"] = narrow(bank.features, store)
+    try:
+        save_file(tensors, path, metadata={"sinkshot": header(bank)})
+    except SafetensorError as error:
+        raise OSError(str(error)) from error
+
+
+def header(bank: FeatureBank) -> str:
+    """Return what a file keeps of a bank besides its arrays, as JSON. One string: the order of several is random."""
+    return json.dumps({"version": VERSION, "class_names": bank.class_names, "meta": dict(bank.meta)})
+
+
+def read_header(text: str) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Return class names and meta from the JSON that `header` made."""
+    found = json.loads(text)
+    if found["version"] > VERSION:
+        raise InputError(f"it has format version {found['version']}, this SinkShot reads up to {VERSION}; upgrade it.")
+    return tuple(found["class_names"]), found["meta"]
+
+
+def narrow(features: NDArray[np.float32], store: str) -> NDArray[Any]:
+    """Return features as float32 or float16, and refuse what float16 cannot hold."""
+    if store == "float32":
+        return features
+    narrowed = np.empty(features.shape, np.float16)
+    for rows in blocks(*features.shape):
+        with np.errstate(over="ignore", under="ignore"):
+            narrowed[rows] = features[rows]
+        if not (finite := np.isfinite(narrowed[rows])).all():
+            row, column = np.argwhere(~finite)[0]
+            value = features[rows][row, column]
+            raise InputError(f"{value} at row {rows.start + row}, column {column} is beyond float16; store float32.")
+    return narrowed
+
+
+def _quantise(features: NDArray[np.float32]) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+    lowest = features.min(axis=1)
+    if (lowest < 0).any():
+        row = int((lowest < 0).argmax())
+        raise InputError(f"row {row} has the negative entry {lowest[row]}, and uint8 keeps none; store float16.")
+    scale = (np.sqrt(features.max(axis=0), dtype=np.float64) / 255).astype(np.float32)
+    inverse = np.divide(1.0, scale, out=np.zeros(len(scale)), where=scale > 0)  # a column of zeros stays zero
+    quantised = np.empty(features.shape, np.uint8)
+    for rows in blocks(*features.shape):
+        quantised[rows] = np.minimum(np.rint(np.sqrt(features[rows]) * inverse), 255)
+    return quantised, scale
+
+
+def _decode(stored: Any, scale: NDArray[np.float32] | None) -> NDArray[Any]:
+    shape = stored.get_shape()
+    if len(shape) != 2 or 0 in shape or (scale is not None and scale.shape != (shape[1],)):
+        raise InputError(
+            f"its features have shape {shape}; expected [rows, columns], none of them 0, and a matching scale."
+        )
+    try:
+        kind = stored[0:1].dtype
+    except TypeError as error:
+        raise InputError(f"its features are {stored.get_dtype()}, which NumPy lacks; store F32 or F16.") from error
+    features = np.empty(shape, np.float32 if kind in (np.uint8, np.float16) else kind)
+    for rows in blocks(*shape):
+        features[rows] = stored[rows.start : rows.stop]
+        if scale is not None:
+            features[rows] = _dequantise(features[rows], scale)
+    features.flags.writeable = False
+    return features
+
+
+def _dequantise(quantised: NDArray[Any], scale: NDArray[np.float32]) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):  # the largest float32 may come back one rounding above itself
+        return np.minimum(np.square(quantised * scale), np.finfo(np.float32).max)

@@ -1,0 +1,136 @@
+"""The command: what a person sees, through real processes and real files."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+BUNDLED = "cifar-fs_wrn-28-10_novel"
+QUICK = ("--way", "4", "--query", "5", "--episodes", "20")
+
+
+def sinkshot(*words, cwd=None, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "sinkshot", *map(str, words)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, **environment},
+        timeout=240,
+        check=False,
+    )
+
+
+@pytest.fixture
+def npz(tmp_path, blobs):
+    path = tmp_path / "blobs.npz"
+    np.savez(path, features=blobs.features, labels=blobs.labels)
+    return path
+
+
+def test_eval_prints_one_json_object_with_the_contracts_keys(npz):
+    done = sinkshot("eval", npz, "--method", "bms", *QUICK, "--json")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    keys = "method preprocess way shot query episodes protocol seed accuracy ci95 engine seconds"
+    assert list(answer) == keys.split()
+    assert set(answer["seconds"]) == {"sample", "prepare", "classify", "total"}
+    assert answer["preprocess"] == "PEMnE"
+    assert 0.9 < answer["accuracy"] <= 1.0
+    assert done.stderr == ""
+
+
+def test_several_methods_share_their_episodes_and_are_compared(npz):
+    done = sinkshot("eval", npz, "--method", "bms", "--method", "ncm", *QUICK, "--json")
+    answer = json.loads(done.stdout)
+    assert [r["method"] for r in answer["results"]] == ["bms", "ncm"]
+    (pair,) = answer["paired"]
+    assert set(pair) == {"a", "b", "difference", "ci95"}
+    gap = answer["results"][0]["accuracy"] - answer["results"][1]["accuracy"]
+    assert pair["difference"] == pytest.approx(gap)
+    assert "instead of PEMbE" in done.stderr  # nothing is known of the base classes
+
+
+def test_open_set_adds_auroc(npz):
+    answer = json.loads(sinkshot("eval", npz, "--method", "ncm", "--protocol", "open-set", *QUICK, "--json").stdout)
+    assert 0.5 < answer["auroc"] <= 1.0
+
+
+def test_people_get_percent_with_two_digits(npz):
+    done = sinkshot("eval", npz, "--method", "bms", "--method", "kmeans", *QUICK)
+    assert done.returncode == 0
+    assert "± " in done.stdout
+    assert "bms - kmeans" in done.stdout
+
+
+def test_set_reaches_the_method():
+    plain, other = (
+        json.loads(sinkshot("eval", BUNDLED, *QUICK, "--set", f"lam={lam}", "--set", "bms.steps=2", "--json").stdout)
+        for lam in ("8.5", "0.01")
+    )
+    assert plain["accuracy"] != other["accuracy"]
+
+
+def test_base_features_serve_mb(npz):
+    done = sinkshot("eval", npz, "--method", "ncm", "--base", npz, *QUICK, "--json")
+    assert json.loads(done.stdout)["preprocess"] == "PEMbE"
+
+
+def test_info_and_convert_work_on_every_format(tmp_path, blobs, npz):
+    rows = {int(k): list(blobs.features[blobs.labels == k]) for k in range(8)}
+    (tmp_path / "output.plk").write_bytes(pickle.dumps(rows))
+    np.save(tmp_path / "raw.npy", blobs.features)
+    np.save(tmp_path / "raw_labels.npy", blobs.labels)
+    for source in ("output.plk", "raw.npy", "blobs.npz"):
+        target = tmp_path / f"{source}.safetensors"
+        done = sinkshot("convert", tmp_path / source, target, "--store", "float16")
+        assert done.returncode == 0, done.stderr
+        facts = json.loads(sinkshot("info", target, "--json").stdout)
+        assert (facts["rows"], facts["classes"], facts["width"]) == (320, 8, 24)
+        assert {"share_of_zeros", "sparsity", "skew", "counts"} <= set(facts)
+    assert "width" in sinkshot("info", BUNDLED).stdout
+
+
+def test_methods_lists_every_method():
+    listed = json.loads(sinkshot("methods", "--json").stdout)
+    assert {"ncm", "kmeans", "soft-kmeans", "bms", "bms-star", "logreg"} <= set(listed)
+    assert listed["bms-star"]["hyper"]["prior"] == "balanced"
+    assert "Algorithms 1 and 2" in sinkshot("methods").stdout
+
+
+def test_help_has_an_example_for_every_command():
+    for command in ("eval", "info", "convert", "methods", "demo"):
+        assert "Example: sinkshot" in sinkshot(command, "--help").stdout
+
+
+def test_demo_prints_the_table_and_says_where_the_page_is(tmp_path):
+    done = sinkshot("demo", "--episodes", "20", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "86.93 ± 0.23" in done.stdout
+    page = tmp_path / "sinkshot-demo.html"
+    assert str(page) in done.stdout
+    assert page.stat().st_size > 10_000
+
+
+@pytest.mark.skipif(os.name == "nt", reason="sends SIGINT")
+def test_an_interrupted_evaluation_keeps_and_says_what_was_finished(npz):
+    words = [sys.executable, "-m", "sinkshot", "eval", npz, "--method", "ncm", "--way", "4", "--query", "5"]
+    run = subprocess.Popen(
+        [*words, "--episodes", "90000000", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    time.sleep(6)
+    run.send_signal(signal.SIGINT)
+    stdout, stderr = run.communicate(timeout=60)
+    assert run.returncode == 130
+    assert "Traceback" not in stderr
+    assert "interrupted" in stderr
+    answer = json.loads(stdout)
+    assert 0 < answer["episodes"] < 90_000_000

@@ -1,0 +1,153 @@
+"""Evaluation: the same number however it is asked for, and the paper's claims on the bundled bank."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from sinkshot import METHODS, DataWarning, FeatureBank, InputError, Recipe, Task, compare, draw, evaluate
+from sinkshot.evaluate import Interrupted
+from sinkshot.preprocess import apply
+
+SMALL = Recipe(way=4, shot=2, query=5, episodes=60, seed=1)
+
+
+@pytest.mark.parametrize("protocol", ["balanced", "official", "dirichlet", "open-set"])
+@pytest.mark.parametrize("name", ["ncm", "bms"])
+def test_drawn_episodes_and_their_recipe_give_the_same_numbers(blobs, protocol, name):
+    recipe = Recipe(protocol, 4, 2, 5, 60, 1)
+    drawn = recipe.draw(blobs.labels)
+    a, b = (evaluate(blobs, e, method=name, preprocess="PEMnE") for e in (recipe, drawn))
+    np.testing.assert_array_equal(a.per_episode, b.per_episode)
+
+
+def test_accuracy_is_the_share_of_right_labels_over_all_queries(blobs):
+    episodes = SMALL.draw(blobs.labels)
+    task = Task(blobs.features[episodes.support], episodes.support_labels, blobs.features[episodes.query], 4)
+    right = METHODS["kmeans"](apply(task, "PEMnE")).probabilities.argmax(-1) == episodes.query_labels
+    result = evaluate(blobs, episodes, method="kmeans")
+    np.testing.assert_allclose(result.per_episode, right.mean(axis=1))
+    assert result.accuracy == pytest.approx(right.mean())
+    assert result.ci95 == pytest.approx(1.96 * result.per_episode.std(ddof=1) / np.sqrt(60))
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_torch_and_numpy_evaluate_alike(blobs, name):
+    pytest.importorskip("torch")
+    a, b = (evaluate(blobs, SMALL, method=name, preprocess="PEMnE", engine=e) for e in ("numpy", "torch"))
+    assert (a.engine, b.engine) == ("numpy", "torch")
+    np.testing.assert_allclose(a.per_episode, b.per_episode)
+
+
+def test_under_open_set_accuracy_ignores_strangers_and_auroc_is_of_them(blobs):
+    recipe = Recipe("open-set", 3, 5, 6, 40)
+    result = evaluate(blobs, recipe, method="ncm", preprocess="PE")
+    assert result.accuracy > 0.95
+    assert 0.9 < result.auroc <= 1.0
+    shuffled = FeatureBank.from_arrays(np.random.default_rng(0).random((320, 24)), blobs.labels)
+    assert 0.4 < evaluate(shuffled, recipe, method="ncm", preprocess="PE").auroc < 0.6
+
+
+def test_auroc_is_the_mean_over_episodes_of_scikit_learns(blobs):
+    from sklearn.metrics import roc_auc_score
+
+    noisy = FeatureBank.from_arrays(blobs.features + np.random.default_rng(0).random((320, 24)) * 4, blobs.labels)
+    episodes = draw(noisy.labels, protocol="open-set", way=3, shot=1, query=6, episodes=10)
+    task = Task(noisy.features[episodes.support], episodes.support_labels, noisy.features[episodes.query], 3)
+    unknown = METHODS["ncm"](apply(task, "PE")).unknown
+    expected = [roc_auc_score(labels < 0, score) for labels, score in zip(episodes.query_labels, unknown, strict=True)]
+    result = evaluate(noisy, episodes, method="ncm", preprocess="PE")
+    np.testing.assert_allclose(result.auroc_per_episode, expected, atol=1e-6)
+
+
+def test_ncm_uses_the_base_mean_where_it_is_known_and_says_what_it_used(blobs):
+    with_means = FeatureBank.from_arrays(blobs.features, blobs.labels, base={"PE": np.full(24, 0.1)})
+    assert evaluate(blobs, SMALL, method="ncm").preprocess == "PE"
+    assert evaluate(with_means, SMALL, method="ncm").preprocess == "PEMbE"
+    assert evaluate(blobs, SMALL, method="ncm", base=blobs).preprocess == "PEMbE"
+
+
+def test_paired_differences_are_of_the_same_episodes(blobs):
+    a, b = (evaluate(blobs, SMALL, method=m, preprocess="") for m in ("bms", "ncm"))
+    paired = compare(a, b)
+    gap = a.per_episode - b.per_episode
+    assert (paired.a, paired.b) == ("bms", "ncm")
+    assert paired.difference == pytest.approx(gap.mean())
+    assert paired.ci95 == pytest.approx(1.96 * gap.std(ddof=1) / np.sqrt(60))
+
+
+def test_an_interrupt_hands_out_what_was_finished(blobs):
+    def stop_after_some(done, total):
+        if done >= 20:
+            raise KeyboardInterrupt
+
+    recipe = Recipe(way=4, shot=2, query=5, episodes=50_000, seed=1)
+    with pytest.raises(Interrupted) as stopped:
+        evaluate(blobs, recipe, method="ncm", progress=stop_after_some)
+    done = stopped.value.result
+    assert 20 <= done.episodes < 50_000
+    np.testing.assert_array_equal(done.per_episode, evaluate(blobs, recipe, method="ncm").per_episode[: done.episodes])
+
+
+def test_zero_rows_are_counted_in_one_warning(blobs):
+    features = blobs.features.copy()
+    features[[3, 9]] = 0
+    with pytest.warns(DataWarning, match="2 rows are zero") as caught:
+        evaluate(FeatureBank.from_arrays(features, blobs.labels), SMALL, method="ncm", preprocess="E")
+    assert len(caught) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"method": "bsm"}, "did you mean 'bms'"),
+        ({"method": "bms", "epoch": 3}, "did you mean 'epochs'"),
+        ({"method": "bms", "preprocess": "PEXE"}, "'XE'"),
+        ({"method": "bms", "engine": "numppy"}, "did you mean 'numpy'"),
+        ({"method": "ncm", "preprocess": "PEMbE"}, "--base FILE"),
+        ({"method": "ncm", "device": "cuda", "engine": "numpy"}, "runs on the cpu"),
+        ({"method": "ncm", "device": "cdua"}, "cannot use the device"),
+    ],
+    ids=str,
+)
+def test_wrong_arguments_are_refused_with_a_sentence(blobs, given, words):
+    with pytest.raises(InputError, match=words):
+        evaluate(blobs, SMALL, **given)
+
+
+def test_negative_features_under_p_are_refused_by_row(blobs):
+    features = blobs.features.copy()
+    features[17, 3] = -1
+    bank = FeatureBank.from_arrays(features, blobs.labels)
+    with pytest.raises(InputError, match=r"row 17, column 3 is -1\..*Ps"):
+        evaluate(bank, SMALL, method="bms")
+    assert evaluate(bank, SMALL, method="bms", preprocess="PsEMnE").accuracy > 0.9
+
+
+def test_a_base_of_another_width_is_refused(blobs):
+    other = FeatureBank.from_arrays(np.ones((4, 7)), [0, 0, 1, 1])
+    with pytest.raises(InputError, match="7 columns and the bank has 24"):
+        evaluate(blobs, SMALL, method="ncm", base=other)
+
+
+def test_quantising_the_bundled_bank_moves_accuracy_by_less_than_a_twentieth_of_a_point(bundled, exact):
+    for name, shot, episodes in (("ncm", 1, 10_000), ("ncm", 5, 10_000), ("bms", 1, 2_000)):
+        recipe = Recipe(shot=shot, episodes=episodes)
+        small, whole = (evaluate(b, recipe, method=name, preprocess="PEMnE") for b in (bundled, exact))
+        assert abs(small.accuracy - whole.accuracy) < 0.0005
+
+
+def test_preprocessing_lifts_ncm_above_raw_features(bundled):
+    recipe = Recipe(shot=1, episodes=1000)
+    gain = compare(*(evaluate(bundled, recipe, method="ncm", preprocess=chain) for chain in ("PEMbE", "")))
+    assert gain.difference > gain.ci95
+
+
+def test_importing_sinkshot_is_quick_and_leaves_torch_alone():
+    code = "import time; t = time.perf_counter(); import sinkshot, sys; print(time.perf_counter() - t, *sys.modules)"
+    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(3)]
+    assert min(float(r.stdout.split()[0]) for r in runs) < 1
+    assert not {"torch", "sklearn", "numba", "matplotlib"} & set(runs[0].stdout.split())
