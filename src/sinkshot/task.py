@@ -22,6 +22,35 @@ class Task:
     way: int
     base: FeatureBank | None = None  # the base classes, for methods that use their statistics
 
+    @property
+    def supports(self) -> int:
+        """Supports in an episode, l."""
+        return int(self.support.shape[-2])
+
+    @property
+    def queries(self) -> int:
+        """Queries in an episode, q."""
+        return int(self.query.shape[-2])
+
+
+@dataclass(frozen=True)
+class GramTask:
+    """The same, known through inner products alone: all that a method needs which never leaves the span of its rows."""
+
+    gram: Array  # [R, N, N], supports first, N = l + q
+    labels: Array  # [R, l]
+    way: int
+
+    @property
+    def supports(self) -> int:
+        """Supports in an episode, l."""
+        return int(self.labels.shape[-1])
+
+    @property
+    def queries(self) -> int:
+        """Queries in an episode, q."""
+        return int(self.gram.shape[-1]) - self.supports
+
 
 @dataclass(frozen=True)
 class Scores:

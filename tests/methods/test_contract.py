@@ -8,6 +8,7 @@ from array_api_compat import array_namespace
 
 from sinkshot import METHODS, InputError, Task
 from sinkshot.preprocess import apply
+from sinkshot.task import GramTask
 
 MEANS = {prefix: np.full(16, 0.1) for prefix in ("", "P", "E", "PE")}
 NAMES = sorted(METHODS)
@@ -80,6 +81,15 @@ def test_an_episode_does_not_see_its_neighbours(name):
 def test_numpy_and_torch_agree(name):
     torch = pytest.importorskip("torch")
     np.testing.assert_allclose(probabilities(name, make_task(torch)), probabilities(name, make_task()), atol=1e-9)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if METHODS[name].gram])
+def test_inner_products_alone_give_the_same_answer(name, xp):
+    task = apply(make_task(xp), METHODS[name].preprocess, MEANS)
+    x = np.concatenate([np.asarray(task.support), np.asarray(task.query)], axis=1)
+    inner = GramTask(xp.asarray(x @ x.swapaxes(1, 2)), task.labels, task.way)
+    ours, theirs = (np.asarray(METHODS[name](t).probabilities) for t in (inner, task))
+    np.testing.assert_allclose(ours, theirs, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,12 +1,17 @@
-"""Small pieces of linear algebra that several methods share, on any array library."""
+"""Linear algebra that several methods share, on any array library.
+
+Class means, centres and weights are combinations of an episode's rows, so methods hold coefficients a [R, way, N] and
+see the rows through their inner products alone. Arrays are class-major: sums over rows run along memory.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from array_api_compat import array_namespace, device
 
-from sinkshot.task import Array, Task
+from sinkshot.task import Array, GramTask, Task
 
 
 def one_hot(labels: Array, way: int, like: Array) -> Array:
@@ -23,34 +28,54 @@ def softmax(logits: Array, axis: int) -> Array:
     return weights / xp.sum(weights, axis=axis, keepdims=True)
 
 
-def class_means(task: Task) -> Array:
-    """Mean of the supports of each class, [R, way, d]."""
-    xp = array_namespace(task.support)
-    member = one_hot(task.labels, task.way, task.support)  # [R, way, l]
-    return (member @ task.support) / xp.sum(member, axis=-1, keepdims=True)
-
-
-def squared_distances(centres: Array, x: Array) -> Array:
-    """Squared Euclidean distances of centres [R, way, d] and rows [R, n, d] as [R, way, n]."""
-    xp = array_namespace(x)
-    lengths = xp.sum(centres * centres, axis=-1)[..., :, None] + xp.sum(x * x, axis=-1)[..., None, :]
-    return xp.clip(lengths - 2.0 * (centres @ xp.matrix_transpose(x)), min=0.0)
-
-
 def by_query(class_major: Array) -> Array:
     """Turn [R, way, q] into [R, q, way]."""
     return array_namespace(class_major).matrix_transpose(class_major)
 
 
-def gram_product(x: Array) -> Callable[[Array], Array]:
-    """Return the function A -> A X X^T for coefficients A [R, way, N] of rows X [R, N, d].
+@dataclass(frozen=True)
+class Rows:
+    """The rows of an episode, supports first, as far as coefficients see them."""
+
+    product: Callable[[Array], Array]  # a -> a X X^T, [R, way, N]
+    squares: Array  # squared lengths of the rows, [R, N]
+    member: Array  # class of each support, [R, way, l]
+    supports: int
+    queries: int
+
+    def means(self) -> Array:
+        """Coefficients of the mean of each class's supports, [R, way, N]."""
+        xp = array_namespace(self.member)
+        mean = self.member / xp.sum(self.member, axis=-1, keepdims=True)
+        return self.with_queries(mean, xp.zeros_like(self.squares[..., None, self.supports :] + mean[..., :1]))
+
+    def with_queries(self, of_supports: Array, of_queries: Array) -> Array:
+        """Join coefficients of the supports [R, way, l] and of the queries [R, way, q]."""
+        return array_namespace(of_queries).concat([of_supports, of_queries], axis=-1)
+
+    def distances(self, a: Array) -> Array:
+        """Squared distances of the points with coefficients `a` to the queries, [R, way, q]."""
+        xp = array_namespace(a)
+        scores = self.product(a)
+        length = xp.sum(a * scores, axis=-1, keepdims=True)
+        squares = self.squares[..., None, self.supports :]
+        return xp.clip(length + squares - 2.0 * scores[..., self.supports :], min=0.0)
+
+
+def rows_of(task: Task | GramTask) -> Rows:
+    """Return what coefficients need to know of a task's rows.
 
     With N <= d the Gram matrix is built once, and the width d is gone from every later product. With N > d, a
-    practitioner's 100,000 rows, the product goes through X^T and no N x N matrix ever exists.
+    practitioner's 100,000 rows, products go through X^T and no N x N matrix ever exists.
     """
-    xp = array_namespace(x)
-    transposed = xp.matrix_transpose(x)
-    if x.shape[-2] <= x.shape[-1]:
-        gram = x @ transposed  # [R, N, N]
-        return lambda a: a @ gram
-    return lambda a: (a @ x) @ transposed
+    if isinstance(task, GramTask):
+        xp = array_namespace(task.gram)
+        gram, squares = task.gram, xp.linalg.diagonal(task.gram)
+    else:
+        xp = array_namespace(task.support, task.query)
+        x = xp.concat([task.support, task.query], axis=-2)  # [R, N, d]
+        transposed = xp.matrix_transpose(x)
+        gram = x @ transposed if x.shape[-2] <= x.shape[-1] else None  # [R, N, N]
+        squares = xp.sum(x * x, axis=-1)
+    product = (lambda a: a @ gram) if gram is not None else (lambda a: (a @ x) @ transposed)
+    return Rows(product, squares, one_hot(task.labels, task.way, squares), task.supports, task.queries)

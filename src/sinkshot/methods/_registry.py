@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sinkshot.errors import InputError, unknown_name
-from sinkshot.task import Scores, Task
+from sinkshot.task import GramTask, Scores, Task
 
 Function = Callable[..., Scores]
 
@@ -24,6 +24,7 @@ class Method:
     without_base: str  # chain used instead where nothing is known of the base classes
     reference: str
     random: bool = False  # its public form draws random numbers
+    gram: bool = False  # takes a GramTask as well: needs the inner products of an episode's rows and no more
     fixed: Mapping[str, Any] = field(default_factory=dict)  # hyper-parameters that make it a method of its own
 
     @property
@@ -46,7 +47,7 @@ class Method:
                 raise unknown_name(f"hyper-parameter of {self.name}", name, known)
         return {**known, **given}
 
-    def __call__(self, task: Task, **hyper: Any) -> Scores:
+    def __call__(self, task: Task | GramTask, **hyper: Any) -> Scores:
         return self.function(task, **self.bind(hyper))
 
 
@@ -61,6 +62,7 @@ def register(
     reference: str,
     without_base: str | None = None,
     random: bool = False,
+    gram: bool = False,
     **fixed: Any,
 ) -> Callable[[Function], Function]:
     """Add a function from Task to Scores to the list under a name.
@@ -72,7 +74,7 @@ def register(
         if name in METHODS:
             raise InputError(f"a method called {name!r} is registered already.")
         chain = preprocess if without_base is None else without_base
-        METHODS[name] = Method(name, function, transductive, preprocess, chain, reference, random, fixed)
+        METHODS[name] = Method(name, function, transductive, preprocess, chain, reference, random, gram, fixed)
         return function
 
     return add

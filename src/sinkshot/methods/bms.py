@@ -5,7 +5,7 @@ class at least a minimum share (Algorithm 1), then logistic regression on that a
 on the class sizes it is BMS*. This is the readable reference that faster engines are held against.
 
 Every weight is a combination w_j = sum_i a_ji x_i of the task's rows, so the code holds the coefficients `a` and sees
-the rows only through `product`, a -> a X X^T. Arrays are class-major, [R, way, N]: sums over rows run along memory.
+the rows only through their inner products (`Rows`). Arrays are class-major, [R, way, N].
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from sinkshot.errors import InputError, unknown_name
-from sinkshot.methods._algebra import by_query, gram_product, one_hot, softmax
+from sinkshot.methods._algebra import Rows, by_query, one_hot, rows_of, softmax
 from sinkshot.methods._registry import register
-from sinkshot.task import Array, Scores, Task
+from sinkshot.task import Array, GramTask, Scores, Task
 
 Prior = Literal["balanced"] | Sequence[float] | None
 VARIANTS = ("published", "letter", "robust")
@@ -43,10 +43,10 @@ class Settings:
     variant: str
 
 
-@register("bms", transductive=True, preprocess="PEMnE", reference=_REFERENCE)
-@register("bms-star", transductive=True, preprocess="PEMnE", reference=_REFERENCE, prior="balanced")
+@register("bms", transductive=True, preprocess="PEMnE", gram=True, reference=_REFERENCE)
+@register("bms-star", transductive=True, preprocess="PEMnE", gram=True, reference=_REFERENCE, prior="balanced")
 def bms(
-    task: Task,
+    task: Task | GramTask,
     *,
     lam: float = 8.5,
     epochs: int | str = "auto",
@@ -85,7 +85,7 @@ def bms(
 
 
 def decide(
-    task: Task,
+    task: Task | GramTask,
     lam: float,
     epochs: int | str,
     steps: int,
@@ -133,40 +133,32 @@ class Solution:
     refine: Callable[[], Array]  # computes the coefficients after one more update of the weights
 
 
-def solve(task: Task, settings: Settings) -> Solution:
+def solve(task: Task | GramTask, settings: Settings) -> Solution:
     """Run Algorithm 2."""
-    xp = array_namespace(task.support, task.query)
-    x = xp.concat([task.support, task.query], axis=-2)  # [R, N, d]
-    product = gram_product(x)
-    member = one_hot(task.labels, task.way, x)  # [R, way, l]
-    shots = xp.sum(member, axis=-1, keepdims=True)  # [R, way, 1]
-    queries = task.query.shape[-2]
+    rows = rows_of(task)
+    xp = array_namespace(rows.member)
     letter = settings.variant == "letter"
+    shots = xp.sum(rows.member, axis=-1, keepdims=True)  # [R, way, 1]
+    min_size = _first_min_size(settings, shots, rows.queries, task.way)
+    target = _target(settings, shots, rows.queries)
 
-    nothing = xp.zeros((*member.shape[:-1], queries), dtype=x.dtype, device=device(x))
-    a, scores = _unit(xp.concat([member / shots, nothing], axis=-1), product)
-    min_size = _first_min_size(settings, shots, queries, task.way)
-    target = _target(settings, shots, queries)
-
+    a, scores = _unit(rows.means(), rows)
     for step in range(settings.steps):
-        free = scores if letter else scores[..., member.shape[-1] :]  # the rows that Sinkhorn allocates
+        free = scores if letter else scores[..., rows.supports :]  # the rows that Sinkhorn allocates
         kernel = _kernel(free, settings.lam)
         if target is None:
-            free_rows = min_size_sinkhorn(kernel, min_size, settings.passes)
+            allocated = min_size_sinkhorn(kernel, min_size, settings.passes)
         else:
-            free_rows = sinkhorn(kernel, target, settings.passes)
-        assignment = free_rows if letter else xp.concat([member, free_rows], axis=-1)  # [R, way, N]
+            allocated = sinkhorn(kernel, target, settings.passes)
+        assignment = allocated if letter else rows.with_queries(rows.member, allocated)  # [R, way, N]
         if step == settings.steps - 1:
             break
-        min_size = _min_size(assignment, queries, settings.variant)
-        a, scores = _update(assignment, product, settings)
+        min_size = _min_size(assignment, rows.queries, settings.variant)
+        a, scores = _update(assignment, rows, settings)
 
-    of_queries = assignment[..., member.shape[-1] :]
-    return Solution(
-        of_queries / xp.sum(of_queries, axis=-2, keepdims=True),
-        a,
-        refine=lambda: _update(assignment, product, settings)[0],
-    )
+    of_queries = assignment[..., rows.supports :]
+    of_queries = of_queries / xp.sum(of_queries, axis=-2, keepdims=True)
+    return Solution(of_queries, a, refine=lambda: _update(assignment, rows, settings)[0])
 
 
 def _first_min_size(settings: Settings, shots: Array, queries: int, way: int) -> Array:
@@ -230,10 +222,10 @@ def _min_size(assignment: Array, queries: int, variant: str) -> Array:
     return xp.clip(smallest, min=1.0) if variant == "robust" else smallest
 
 
-def _update(assignment: Array, product: Callable[[Array], Array], settings: Settings) -> tuple[Array, Array]:
+def _update(assignment: Array, rows: Rows, settings: Settings) -> tuple[Array, Array]:
     """Weighted means of unit length (Eq. 9, 10), then `epochs` steps of logistic regression on them (Eq. 12, 13)."""
     xp = array_namespace(assignment)
-    a, scores = _unit(assignment, product)
+    a, scores = _unit(assignment, rows)
     mass = xp.sum(assignment, axis=-2, keepdims=True)  # [R, 1, N]
     kappa = xp.full_like(assignment[..., :1, :1], settings.kappa)  # [R, 1, 1]
     speed, kappa_speed = xp.zeros_like(a), xp.zeros_like(kappa)
@@ -243,15 +235,15 @@ def _update(assignment: Array, product: Callable[[Array], Array], settings: Sett
         along = xp.sum(scores * pull, axis=-1, keepdims=True)  # the part that would only change the length of w_j
         speed = settings.momentum * speed + (pull - along * a)
         kappa_speed = settings.momentum * kappa_speed + xp.sum(error * scores, axis=(-2, -1), keepdims=True)
-        a, scores = _unit(a - settings.lr * speed, product)
+        a, scores = _unit(a - settings.lr * speed, rows)
         kappa = kappa - settings.lr * kappa_speed
     return a, scores
 
 
-def _unit(a: Array, product: Callable[[Array], Array]) -> tuple[Array, Array]:
+def _unit(a: Array, rows: Rows) -> tuple[Array, Array]:
     """Coefficients of unit-length weights, and their scores w_j . x_i, both [R, way, N]."""
     xp = array_namespace(a)
-    scores = product(a)
+    scores = rows.product(a)
     length = xp.sqrt(xp.clip(xp.sum(a * scores, axis=-1, keepdims=True), min=0.0))  # [R, way, 1]
     length = xp.where(length > 0, length, xp.ones_like(length))
     return a / length, scores / length

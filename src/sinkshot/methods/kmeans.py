@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from array_api_compat import array_namespace
 
-from sinkshot.methods._algebra import by_query, class_means, one_hot, softmax, squared_distances
+from sinkshot.methods._algebra import by_query, one_hot, rows_of, softmax
 from sinkshot.methods._registry import register
-from sinkshot.task import Scores, Task
+from sinkshot.task import GramTask, Scores, Task
 
 
-@register("kmeans", transductive=True, preprocess="PEMnE", reference="Hu, Pateux, Gripon 2021, Table 4")
-def kmeans(task: Task, *, steps: int = 500) -> Scores:
+@register("kmeans", transductive=True, preprocess="PEMnE", gram=True, reference="Hu, Pateux, Gripon 2021, Table 4")
+def kmeans(task: Task | GramTask, *, steps: int = 500) -> Scores:
     """Assign queries to the nearest centre and move the centres, until no query changes its class.
 
     A class that gets no query keeps the mean of its supports as its centre.
@@ -24,19 +24,16 @@ def kmeans(task: Task, *, steps: int = 500) -> Scores:
     steps : int
         Most updates of the centres.
     """
-    xp = array_namespace(task.query)
-    shots = xp.sum(one_hot(task.labels, task.way, task.support), axis=-1, keepdims=True)  # [R, way, 1]
-    share = task.query.shape[-2] / task.way
-    means = class_means(task)  # [R, way, d]
-    distances = squared_distances(means, task.query)  # [R, way, q]
+    rows = rows_of(task)
+    xp = array_namespace(rows.member)
+    share = rows.queries / task.way
+    distances = rows.distances(rows.means())  # [R, way, q]
     nearest = xp.argmin(distances, axis=-2)  # [R, q]
     for _ in range(steps):
-        member = one_hot(nearest, task.way, task.query)  # [R, way, q]
-        size = xp.sum(member, axis=-1, keepdims=True)
-        weight = xp.where(size > 0, xp.full_like(size, share), xp.zeros_like(size))
-        query_means = (member @ task.query) / xp.clip(size, min=1.0)
-        centres = (shots * means + weight * query_means) / (shots + weight)
-        distances = squared_distances(centres, task.query)
+        taken = one_hot(nearest, task.way, rows.member)  # [R, way, q]
+        taken = taken * (share / xp.clip(xp.sum(taken, axis=-1, keepdims=True), min=1.0))
+        mass = rows.with_queries(rows.member, taken)
+        distances = rows.distances(mass / xp.sum(mass, axis=-1, keepdims=True))
         before, nearest = nearest, xp.argmin(distances, axis=-2)
         if bool(xp.all(before == nearest)):  # an episode that has settled does not move again: exact for each
             break

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from array_api_compat import array_namespace
 
-from sinkshot.methods._algebra import by_query, class_means, softmax, squared_distances
+from sinkshot.methods._algebra import by_query, rows_of, softmax
 from sinkshot.methods._registry import register
-from sinkshot.task import Scores, Task
+from sinkshot.task import GramTask, Scores, Task
 
 
 @register(
@@ -18,13 +18,15 @@ from sinkshot.task import Scores, Task
     transductive=False,
     preprocess="PEMbE",
     without_base="PE",
+    gram=True,
     reference="Hu, Pateux, Gripon 2021, section 3.3 (PEMbE-NCM); Wang et al. 2019 (SimpleShot)",
 )
-def ncm(task: Task) -> Scores:
+def ncm(task: Task | GramTask) -> Scores:
     """Give each query to the nearest mean of the supports of a class.
 
     `unknown` is the squared distance to that mean, the plain score of open-set recognition.
     """
-    xp = array_namespace(task.query)
-    distances = squared_distances(class_means(task), task.query)  # [R, way, q]
+    rows = rows_of(task)
+    distances = rows.distances(rows.means())  # [R, way, q]
+    xp = array_namespace(distances)
     return Scores(by_query(softmax(-distances, axis=-2)), unknown=xp.min(distances, axis=-2))

@@ -1,0 +1,1 @@
+"""Result -> pages: one self-contained HTML file each. Nothing here is imported before a page is asked for."""

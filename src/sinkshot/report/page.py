@@ -1,0 +1,90 @@
+"""What every page shares: templates, the way numbers are written, and a file that is there whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+import jinja2
+
+from sinkshot.errors import InputError
+
+
+def write_page(path: str | os.PathLike[str], template: str, **content: Any) -> None:
+    """Fill a template of this folder and write it; until all of it is on the disk, `path` keeps what it held."""
+    html = _environment().get_template(template).render(**content)
+    file = Path(os.path.realpath(path))
+    temporary = file.with_name(f".sinkshot-{token_hex(8)}.tmp")
+    try:
+        with open(temporary, "xb") as out:
+            out.write(html.encode("utf-8", errors="replace"))  # names may hold bytes that never were text
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(temporary, file)
+    except OSError as error:
+        raise InputError(f"{file} cannot be written: {error.strerror or error}.") from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("sinkshot.report", ""),
+        autoescape=True,  # names of banks and classes come from files of strangers
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(percent=percent, number=number, signed=signed, count=count, seconds=seconds)
+    return environment
+
+
+def percent(share: float, digits: int = 2) -> str:
+    """Write a share of one in percent.
+
+    >>> percent(0.87914)
+    '87.91'
+    """
+    return f"{100 * share:.{digits}f}"
+
+
+def number(value: float, digits: int = 2) -> str:
+    """Write a number with a true minus sign, and none on a zero.
+
+    >>> number(-1.5), number(-0.001)
+    ('−1.50', '0.00')
+    """
+    return f"{value:z.{digits}f}".replace("-", "\N{MINUS SIGN}")
+
+
+def signed(value: float, digits: int = 2) -> str:
+    """Write a difference with its sign; one that rounds to zero has none.
+
+    >>> signed(-0.5), signed(0.001)
+    ('−0.50', '0.00')
+    """
+    return ("+" if round(value, digits) > 0 else "") + number(value, digits)
+
+
+def count(whole: int) -> str:
+    """Write a whole number with its thousands apart.
+
+    >>> count(12000)
+    '12,000'
+    """
+    return f"{whole:,}"
+
+
+def seconds(duration: float) -> str:
+    """Write seconds to three digits, or whole ones.
+
+    >>> seconds(0.0417), seconds(3.14159), seconds(123.4)
+    ('0.042', '3.14', '123')
+    """
+    digits = 3 if duration < 0.1 else 2 - math.floor(math.log10(duration))
+    return f"{duration:.{min(max(digits, 0), 3)}f}"
