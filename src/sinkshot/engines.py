@@ -1,0 +1,220 @@
+"""Engines: how the episodes of an evaluation are computed, and which of them suits a job.
+
+An engine applies the part of the chain that acts on rows alone to the whole bank, once, and then turns chunks of
+episodes into accuracies. `numpy` and `torch` run the readable method on gathered features and can do everything;
+`numba` and `triton` go from row numbers to answers in fused kernels, where method, chain and size allow it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkshot import preprocess
+from sinkshot.bank import FeatureBank
+from sinkshot.episodes import Episodes, Recipe
+from sinkshot.errors import InputError, unknown_name
+from sinkshot.methods import Method
+from sinkshot.task import Array, Scores, Task
+
+STAGES = ("sample", "prepare", "classify")
+_DRAWN_AT_ONCE = 4096  # episodes
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be evaluated; everything is settled but the way to compute it."""
+
+    bank: FeatureBank
+    episodes: Episodes | Recipe
+    method: Method
+    hyper: dict[str, Any]
+    steps: preprocess.Chain
+    base: FeatureBank | None = None
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe that the episodes are drawn by."""
+        return self.episodes if isinstance(self.episodes, Recipe) else self.episodes.recipe
+
+    @property
+    def total(self) -> int:
+        """Episodes in all."""
+        return self.recipe.episodes if isinstance(self.episodes, Recipe) else len(self.episodes)
+
+    @property
+    def rows(self) -> int:
+        """Rows in an episode, supports and queries."""
+        way, shot, query = self.recipe.way, self.recipe.shot, self.recipe.query
+        return way * (shot + (2 if self.recipe.protocol == "open-set" else 1) * query)
+
+
+class Engine:
+    """The readable code on NumPy arrays: takes every job, and is what the others are held against."""
+
+    name = "numpy"
+    chunk_bytes = 8 << 20  # of features in a chunk: small enough to stay in a CPU's cache
+
+    def __init__(self, job: Job, device: str) -> None:
+        self.job, self.device = job, device
+        self.seconds = dict.fromkeys(STAGES, 0.0)
+        self.zero_rows = 0
+        self.row_wise, self.task_wise = preprocess.split(job.steps)
+        self.base_mean = preprocess.base_mean_of(job.bank.base, job.base)
+
+    @classmethod
+    def takes(cls, job: Job) -> bool:
+        """Whether this engine can do the job."""
+        return True
+
+    def run(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64] | None]]:
+        """Yield accuracies [r], and AUROCs [r] under `open-set`, chunk by chunk."""
+        with self._timed("prepare"):
+            rows = self._rows()
+        with self._quiet():
+            for chunk in self._chunks():
+                scores = self._scores(rows, chunk)
+                with self._timed("classify"):
+                    open_set = self.job.recipe.protocol == "open-set"
+                    result = accuracy(scores, chunk), auroc(scores, chunk) if open_set else None
+                yield result
+
+    def _quiet(self) -> AbstractContextManager[object]:
+        """Keep BLAS to one thread: on matrices of an episode's size more of them only wait for each other."""
+        from threadpoolctl import threadpool_limits
+
+        limits: AbstractContextManager[object] = threadpool_limits(1, user_api="blas")
+        return limits
+
+    @contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.seconds[stage] += time.perf_counter() - start
+
+    def _array(self, values: NDArray[Any]) -> Array:
+        """Bring an array to the engine's library and device."""
+        return values
+
+    def _rows(self) -> Array:
+        """Apply the part of the chain that acts on rows alone to the whole bank."""
+        features = self.job.bank.features
+        if self.row_wise and self.row_wise[0].name == "P":
+            preprocess.refuse_negative(features)
+        done = preprocess.run(self._array(features), self.row_wise, base_mean=self.base_mean)
+        self.zero_rows += done.zero_rows
+        return done.x
+
+    def _chunks(self) -> Iterator[Episodes]:
+        """Episodes in parts that the engine takes at once."""
+        size = max(1, self.chunk_bytes // (4 * self.job.rows * self.job.bank.width))
+        for drawn in self._drawn():
+            for begin in range(0, len(drawn), size):
+                yield drawn[begin : begin + size]
+
+    def _drawn(self) -> Iterator[Episodes]:
+        episodes = self.job.episodes
+        if isinstance(episodes, Episodes):
+            yield episodes
+            return
+        for first in range(0, episodes.episodes, _DRAWN_AT_ONCE):
+            with self._timed("sample"):
+                count = min(_DRAWN_AT_ONCE, episodes.episodes - first)
+                drawn = episodes.draw(self.job.bank.labels, first, count, self.job.bank.class_names)
+            yield drawn
+
+    def _scores(self, rows: Array, chunk: Episodes) -> Scores:
+        """Gather the rows of a chunk, apply the rest of the chain and run the method."""
+        with self._timed("prepare"):
+            both = self._array(np.hstack([chunk.support, chunk.query]))  # [R, N]
+            done = preprocess.run(rows[both], self.task_wise, base_mean=self.base_mean)
+            self.zero_rows += done.zero_rows
+            supports, labels = chunk.support.shape[1], self._array(chunk.support_labels)
+            x, way = done.x, self.job.recipe.way
+            task = Task(x[:, :supports], labels, x[:, supports:], way, self.job.base)
+        with self._timed("classify"):
+            return self.job.method.function(task, **self.job.hyper)
+
+
+class TorchEngine(Engine):
+    """The readable code on torch tensors: any device that torch knows."""
+
+    name = "torch"
+
+    def __init__(self, job: Job, device: str) -> None:
+        super().__init__(job, device)
+        self.chunk_bytes = Engine.chunk_bytes if device == "cpu" else 1 << 30
+
+    def _quiet(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def _array(self, values: NDArray[Any]) -> Array:
+        import torch
+
+        return torch.from_numpy(np.array(values)).to(self.device)
+
+
+ENGINES: dict[str, type[Engine]] = {"numpy": Engine, "torch": TorchEngine}
+_ON_CPU, _ON_GPU = ("numpy",), ("torch",)  # by preference
+
+
+def pick(name: str, device: str, job: Job) -> Engine:
+    """Return the engine asked for, or under "auto" the fastest that takes the job on that device."""
+    if name != "auto" and name not in ENGINES:
+        raise unknown_name("engine", name, ["auto", *ENGINES])
+    if device == "auto":
+        device = "cuda" if name not in _ON_CPU and _has_gpu() else "cpu"
+    if name == "auto":
+        name = next(n for n in (_ON_CPU if device == "cpu" else _ON_GPU) if ENGINES[n].takes(job))
+    if name in _ON_CPU and device != "cpu":
+        raise InputError(f"the engine {name} runs on the cpu; the device asked for is {device!r}.")
+    if name not in _ON_CPU:
+        _check_torch(device)
+    return ENGINES[name](job, device)
+
+
+def _has_gpu() -> bool:
+    return shutil.which("nvidia-smi") is not None and importlib.util.find_spec("torch") is not None
+
+
+def _check_torch(device: str) -> None:
+    if importlib.util.find_spec("torch") is None:
+        raise InputError("this engine needs torch, which is not installed: pip install 'sinkshot[torch]'.")
+    import torch
+
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).split("\n")[0]
+        raise InputError(f"torch cannot use the device {device!r} here: {reason}") from None
+
+
+def _numpy(array: Array) -> NDArray[Any]:
+    return array if isinstance(array, np.ndarray) else np.asarray(array.cpu())
+
+
+def accuracy(scores: Scores, chunk: Episodes) -> NDArray[np.float64]:
+    """Share of the queries of known classes that are labelled right, [R]."""
+    predicted = _numpy(scores.probabilities).argmax(axis=-1)
+    known = chunk.query_labels >= 0
+    right = (predicted == chunk.query_labels) & known
+    return np.asarray(right.sum(axis=1) / known.sum(axis=1))
+
+
+def auroc(scores: Scores, chunk: Episodes) -> NDArray[np.float64]:
+    """Area under the ROC curve of unknown against known queries in each episode, [R].
+
+    A method without a score of its own is judged by one minus its largest probability.
+    """
+    unknown = 1 - _numpy(scores.probabilities).max(axis=-1) if scores.unknown is None else _numpy(scores.unknown)
+    known_queries = int((chunk.query_labels[0] >= 0).sum())  # they come first
+    known, strange = unknown[:, :known_queries, None], unknown[:, None, known_queries:]
+    return np.asarray((strange > known).mean(axis=(1, 2)) + 0.5 * (strange == known).mean(axis=(1, 2)))
