@@ -358,7 +358,7 @@ x = np.random.default_rng(0).random((20_000, 640), dtype=np.float32)
 x[np.arange(20_000), truth] += 3
 y = np.where(np.arange(20_000) < 100, truth, -1)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-model = BMSClassifier(epochs=1).fit(x, y)  # "auto" is 40 of that step: as much memory, most of a minute
+model = BMSClassifier(epochs=1).fit(x, y)  # "auto" is 40 of that step: as much memory, more time
 grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
 print(grown / 1024, np.mean(model.transduction_ == truth))
 """

@@ -21,7 +21,7 @@ from sinkshot.task import Scores, Task
     without_base="PE",
     reference="Böhning 1992, Multinomial logistic regression algorithm",
 )
-def logreg(task: Task, *, C: float = 1.0, steps: int = 2000, tolerance: float = 2e-6) -> Scores:
+def logreg(task: Task, *, C: float = 1.0, steps: int = 10_000, tolerance: float = 2e-6) -> Scores:
     """Fit multinomial logistic regression to the supports.
 
     The curvature of the loss is at most half that of least squares (Böhning), so one inverse serves all steps; they
