@@ -186,11 +186,13 @@ def _kernel(scores: Array, lam: float) -> Array:
 def min_size_sinkhorn(kernel: Array, min_size: Array, passes: int) -> Array:
     """Algorithm 1 in scaling form: P = diag(u) K diag(v), classes below the minimum size scaled up to it.
 
-    A pass that scales no class is a fixed point, and leaving there changes no bit of the answer.
+    A pass that scales no class is a fixed point, and leaving there changes no bit of the answer. Only ratios of v count:
+    its largest entry is kept at one, or fewer rows than way * min_size would make it grow without end.
     """
     xp = array_namespace(kernel)
     v = xp.ones_like(kernel[..., :1])  # [R, way, 1]
     for _ in range(passes):
+        v = v / xp.max(v, axis=-2, keepdims=True)
         u = 1.0 / xp.sum(kernel * v, axis=-2, keepdims=True)  # [R, 1, n]: each row sums to one
         size = v * xp.sum(kernel * u, axis=-1, keepdims=True)  # [R, way, 1]
         small = size < min_size
