@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 import sinkshot
 
@@ -22,8 +23,9 @@ def xp(request):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def one_torch_thread():
-    """Tests use tiny arrays: more threads only wait for each other."""
+def one_thread_for_tiny_arrays():
+    """More threads would only wait for each other."""
+    threadpool_limits(1, user_api="blas")
     if importlib.util.find_spec("torch"):
         import torch
 

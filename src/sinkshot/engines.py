@@ -22,11 +22,13 @@ from sinkshot import preprocess
 from sinkshot.bank import FeatureBank
 from sinkshot.episodes import Episodes, Recipe
 from sinkshot.errors import InputError, unknown_name
-from sinkshot.methods import Method
-from sinkshot.task import Array, Scores, Task
+from sinkshot.methods import Method, bms
+from sinkshot.task import Array, GramTask, Scores, Task
 
 STAGES = ("sample", "prepare", "classify")
 _DRAWN_AT_ONCE = 4096  # episodes
+_MOST_ROWS = 600  # of an episode: its Gram matrix should stay in a core's cache
+_PAYS_FROM = 500  # episodes: below, NumPy is done before a compiler would be
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,11 @@ class Engine:
         """Whether this engine can do the job."""
         return True
 
+    @classmethod
+    def pays(cls, job: Job) -> bool:
+        """Whether "auto" should choose this engine for a job that it takes."""
+        return True
+
     def run(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64] | None]]:
         """Yield accuracies [r], and AUROCs [r] under `open-set`, chunk by chunk."""
         with self._timed("prepare"):
@@ -115,10 +122,13 @@ class Engine:
 
     def _chunks(self) -> Iterator[Episodes]:
         """Episodes in parts that the engine takes at once."""
-        size = max(1, self.chunk_bytes // (4 * self.job.rows * self.job.bank.width))
+        size = self._chunk_size()
         for drawn in self._drawn():
             for begin in range(0, len(drawn), size):
                 yield drawn[begin : begin + size]
+
+    def _chunk_size(self) -> int:
+        return max(1, self.chunk_bytes // (4 * self.job.rows * self.job.bank.width))
 
     def _drawn(self) -> Iterator[Episodes]:
         episodes = self.job.episodes
@@ -162,8 +172,52 @@ class TorchEngine(Engine):
         return torch.from_numpy(np.array(values)).to(self.device)
 
 
-ENGINES: dict[str, type[Engine]] = {"numpy": Engine, "torch": TorchEngine}
-_ON_CPU, _ON_GPU = ("numpy",), ("torch",)  # by preference
+class NumbaEngine(Engine):
+    """Compiled code on the CPU: BMS in one fused pass, other methods of inner products on Gram matrices made by it."""
+
+    name = "numba"
+
+    @classmethod
+    def takes(cls, job: Job) -> bool:
+        """Whether the method needs inner products alone, and the chain and the size allow to make them."""
+        _, task_wise = preprocess.split(job.steps)
+        prior = job.hyper.get("prior")
+        one_prior = prior is None or isinstance(prior, str) or np.ndim(prior) == 1
+        return job.method.gram and one_prior and preprocess.centring(task_wise) is not None and job.rows <= _MOST_ROWS
+
+    @classmethod
+    def pays(cls, job: Job) -> bool:
+        """Whether the job is long enough to wait for a compiler, should nothing be found on disk."""
+        return job.total >= _PAYS_FROM
+
+    def _chunk_size(self) -> int:
+        """As much as is done between two signs of progress, or as NumPy handles well where it does the rest."""
+        return 1024 if self.job.method.function is bms.bms else 128
+
+    def _rows(self) -> Array:
+        from sinkshot.kernels.gram import padded
+
+        return padded(super()._rows())
+
+    def _scores(self, rows: Array, chunk: Episodes) -> Scores:
+        from sinkshot.kernels import cpu, gram
+
+        job, way = self.job, self.job.recipe.way
+        centre, normalise = preprocess.centring(self.task_wise) or (False, False)
+        if job.method.function is bms.bms:
+            with self._timed("classify"):
+                settings = bms.decide(way, chunk.support.shape[1], **job.hyper)
+                arrays = (rows, chunk.support, chunk.support_labels, chunk.query)
+                return Scores(cpu.bms_episodes(*arrays, way=way, centre=centre, normalise=normalise, settings=settings))
+        with self._timed("prepare"):
+            both = np.hstack([chunk.support, chunk.query])  # [R, N]
+            matrices = gram.gram_matrices(rows, both, centre=centre, normalise=normalise)
+        with self._timed("classify"):
+            return job.method.function(GramTask(matrices, chunk.support_labels, way), **job.hyper)
+
+
+ENGINES: dict[str, type[Engine]] = {"numpy": Engine, "numba": NumbaEngine, "torch": TorchEngine}
+_ON_CPU, _ON_GPU = ("numba", "numpy"), ("torch",)  # by preference
 
 
 def pick(name: str, device: str, job: Job) -> Engine:
@@ -173,7 +227,13 @@ def pick(name: str, device: str, job: Job) -> Engine:
     if device == "auto":
         device = "cuda" if name not in _ON_CPU and _has_gpu() else "cpu"
     if name == "auto":
-        name = next(n for n in (_ON_CPU if device == "cpu" else _ON_GPU) if ENGINES[n].takes(job))
+        able = [ENGINES[n] for n in (_ON_CPU if device == "cpu" else _ON_GPU) if ENGINES[n].takes(job)]
+        name = next(e.name for e in able if e.pays(job))
+    elif not ENGINES[name].takes(job):
+        chain = preprocess.spell(job.steps) or "no preprocessing"
+        raise InputError(
+            f"the engine {name} cannot do {job.method.name} with {chain} on tasks of this kind; leave it to auto."
+        )
     if name in _ON_CPU and device != "cpu":
         raise InputError(f"the engine {name} runs on the cpu; the device asked for is {device!r}.")
     if name not in _ON_CPU:

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from sinkshot import preprocess as chain
 from sinkshot.bank import FeatureBank
 from sinkshot.errors import InputError
+from sinkshot.kernels import LARGE
 from sinkshot.methods._algebra import by_query, rows_of, softmax
 from sinkshot.methods.bms import Prior, decide, solve
 from sinkshot.methods.soft_kmeans import refine
@@ -362,10 +363,15 @@ class BMSClassifier(_PrototypeClassifier):
 
     def _solve(self, task: Task) -> tuple[Rows, Rows]:
         hyper = {name: _plain(value) for name, value in self.get_params().items() if name not in ("preprocess", "base")}
-        settings = decide(task, **hyper)
+        settings = decide(task.way, task.supports, **hyper)
         if task.queries == 0:
             means = _points(rows_of(task).means(), task)
             return np.asarray(chain.run(means, chain.parse("E")).x), np.empty((0, task.way))
+        if task.queries * task.way >= LARGE:
+            from sinkshot.kernels import large
+
+            assignment, weights = large.solve(task, settings)
+            return np.asarray(weights), np.asarray(assignment.T)
         solution = solve(task, settings)
         return _points(solution.refine(), task), by_query(solution.assignment)[0]
 

@@ -83,6 +83,15 @@ def split(steps: Chain) -> tuple[Chain, Chain]:
     return steps[:cut], steps[cut:]
 
 
+def centring(task_wise: Chain) -> tuple[bool, bool] | None:
+    """Whether what a chain does to a task subtracts its mean, and whether it then takes unit length.
+
+    These two can be done to a Gram matrix alone, without the features; None where the chain does more.
+    """
+    known = {(): (False, False), ("Mn",): (True, False), ("Mn", "E"): (True, True)}
+    return known.get(tuple(step.name for step in task_wise))
+
+
 @dataclass(frozen=True)
 class Prepared:
     """Rows after a chain, and what the chain took from them."""

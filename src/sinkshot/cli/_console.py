@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import os
 import sys
 import warnings
@@ -46,6 +47,7 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
         with warnings.catch_warnings():
+            _tell_log()
             warnings.showwarning = lambda message, *_args, **_kwargs: say(f"warning: {message}")
             try:
                 return command(*args, **kwargs)
@@ -68,6 +70,18 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
                 raise typer.Exit(FAILED) from None
 
     return run
+
+
+class _Saying(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        say(record.getMessage())
+
+
+def _tell_log() -> None:
+    """Let what the library logs reach the person."""
+    log = logging.getLogger("sinkshot")
+    log.handlers, log.propagate = [_Saying()], False
+    log.setLevel(logging.INFO)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ from rich.table import Table
 from sinkshot.bank import FeatureBank, load
 from sinkshot.cli._console import guarded, out, percent, progress_bar
 from sinkshot.episodes import Recipe
+from sinkshot.errors import InputError
 from sinkshot.evaluate import evaluate
 from sinkshot.report.demo import DemoRow, PaperValue, demo_page
 
@@ -30,7 +32,7 @@ ENTRIES: tuple[Entry, ...] = (  # label, method, preprocess, the paper's CIFAR-F
 
 @guarded
 def demo(
-    episodes: Annotated[int, typer.Option(help="Episodes for each number.")] = 1000,
+    episodes: Annotated[int, typer.Option(help="Episodes for each number.")] = 10_000,
     seed: Annotated[int, typer.Option(help="Which stream of episodes.")] = 0,
     page: Annotated[Path, typer.Option("--out", help="Where the page goes.")] = Path("sinkshot-demo.html"),
 ) -> None:
@@ -38,6 +40,7 @@ def demo(
 
     Example: sinkshot demo --episodes 200
     """
+    must_be_writable(page)
     bank = load(BUNDLED)
     rows = measure(bank, episodes, seed)
     out().print(
@@ -47,6 +50,13 @@ def demo(
     out().print(demo_table(rows))
     demo_page(bank, rows, page)
     out().print(f"The page with figures: {page.resolve()}")
+
+
+def must_be_writable(page: Path) -> None:
+    """Refuse a page that could not be written before minutes are spent on it."""
+    folder = page.resolve().parent
+    if page.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise InputError(f"the page {page} cannot be written there; give another place with --out.")
 
 
 def measure(bank: FeatureBank, episodes: int, seed: int) -> list[DemoRow]:

@@ -24,7 +24,7 @@ from sinkshot.task import Array, GramTask, Scores, Task
 
 Prior = Literal["balanced"] | Sequence[float] | None
 VARIANTS = ("published", "letter", "robust")
-_LEAST_LOGIT = -60.0  # exp of it is still a float32, so that no class is ever out of Sinkhorn's reach
+LEAST_LOGIT = -60.0  # exp of it is still a float32, so that no class is ever out of Sinkhorn's reach
 _REFERENCE = "Hu, Pateux, Gripon 2021, Algorithms 1 and 2"
 
 
@@ -80,12 +80,13 @@ def bms(
         all rows. `letter`: the algorithms as printed, over all rows. `robust`: as published, but the smallest class is
         counted over queries only, which does not assume balanced queries.
     """
-    settings = decide(task, lam, epochs, steps, passes, lr, momentum, kappa, prior, variant)
+    settings = decide(task.way, task.supports, lam, epochs, steps, passes, lr, momentum, kappa, prior, variant)
     return Scores(by_query(solve(task, settings).assignment))
 
 
 def decide(
-    task: Task | GramTask,
+    way: int,
+    supports: int,
     lam: float,
     epochs: int | str,
     steps: int,
@@ -96,11 +97,11 @@ def decide(
     prior: Prior,
     variant: str,
 ) -> Settings:
-    """Check hyper-parameters and settle those that depend on the task."""
+    """Check hyper-parameters and settle those that depend on the size of the task."""
     if variant not in VARIANTS:
         raise unknown_name("variant of BMS", variant, VARIANTS)
     if epochs == "auto":
-        few = task.labels.shape[-1] < 2 * task.way
+        few = supports < 2 * way
         epochs = (0 if prior is None else 20) if few else 40
     if not isinstance(epochs, int) or epochs < 0 or steps < 1 or passes < 1:
         raise InputError(
@@ -108,7 +109,7 @@ def decide(
         )
     if lam <= 0 or kappa <= 0:
         raise InputError(f"BMS needs lam > 0 and kappa > 0; given: {lam}, {kappa}.")
-    return Settings(lam, epochs, steps, passes, lr, momentum, kappa, _proportions(prior, task.way), variant)
+    return Settings(lam, epochs, steps, passes, lr, momentum, kappa, _proportions(prior, way), variant)
 
 
 def _proportions(prior: Prior, way: int) -> np.ndarray[Any, Any] | None:
@@ -180,14 +181,14 @@ def _kernel(scores: Array, lam: float) -> Array:
     """Return exp(-lam C) with C = 1 - scores, up to a factor for each row, which the row step takes out."""
     xp = array_namespace(scores)
     logits = lam * (scores - xp.max(scores, axis=-2, keepdims=True))
-    return xp.exp(xp.clip(logits, min=_LEAST_LOGIT))
+    return xp.exp(xp.clip(logits, min=LEAST_LOGIT))
 
 
 def min_size_sinkhorn(kernel: Array, min_size: Array, passes: int) -> Array:
     """Algorithm 1 in scaling form: P = diag(u) K diag(v), classes below the minimum size scaled up to it.
 
-    A pass that scales no class is a fixed point, and leaving there changes no bit of the answer. Only ratios of v count:
-    its largest entry is kept at one, or fewer rows than way * min_size would make it grow without end.
+    A pass that scales no class is a fixed point, and leaving there changes no bit of the answer. Only ratios of v
+    count: its largest entry is kept at one, or fewer rows than way * min_size would make it grow without end.
     """
     xp = array_namespace(kernel)
     v = xp.ones_like(kernel[..., :1])  # [R, way, 1]

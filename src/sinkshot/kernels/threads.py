@@ -1,0 +1,49 @@
+"""Run a compiled engine over many episodes: batches in threads, and a word to the person while it is being compiled."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from typing import Any
+
+from numba import config, njit
+from numba.core import event
+
+
+def engine(function: Callable[..., Any]) -> Any:
+    """Compile a loop over episodes, cached on disk, that other threads may run beside."""
+    return njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})(function)
+
+
+class _Announcement(event.Listener):  # type: ignore[misc]
+    """Says once that an engine is being compiled, when it is."""
+
+    def __init__(self, engines: tuple[Any, ...]) -> None:
+        self.engines, self.said = engines, False
+
+    def on_start(self, compilation: Any) -> None:
+        """Speak for whole engines, not for their parts."""
+        if compilation.data["dispatcher"] in self.engines and not self.said:
+            self.said = True
+            logging.getLogger("sinkshot").info("compiling the CPU engine (once; the next run finds it on disk)")
+
+    def on_end(self, compilation: Any) -> None:
+        """Nothing to add."""
+
+
+def announced(*engines: Any) -> AbstractContextManager[object]:
+    """Tell the person if one of these engines has to be compiled inside the `with`."""
+    telling: AbstractContextManager[object] = event.install_listener("numba:compile", _Announcement(engines))
+    return telling
+
+
+def in_batches(compiled: Any, episodes: int, classify: Callable[[slice], None], threads: int | None = None) -> None:
+    """Call `classify`, which runs `compiled`, on slices of the episodes, in as many threads as numba would take."""
+    threads = threads or config.NUMBA_NUM_THREADS
+    size = max(1, min(64, episodes // (4 * threads)))
+    batches = [slice(first, first + size) for first in range(0, episodes, size)]
+    with announced(compiled), ThreadPoolExecutor(threads) as pool:
+        for _ in pool.map(classify, batches):
+            pass

@@ -1,0 +1,74 @@
+"""One large task: the same answers as the readable code, whatever the threads, in little memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numba
+import numpy as np
+import pytest
+
+from sinkshot import Task
+from sinkshot.kernels import large
+from sinkshot.methods.bms import decide, solve
+
+
+def pool(rows, width, way, dtype=np.float64):
+    rng = np.random.default_rng(0)
+    centres = 0.3 * rng.normal(size=(way, width))
+    labels = np.repeat(np.arange(way), rng.integers(1, 6, size=way))
+    parts = [centres[k] + rng.normal(size=(len(k), width)) for k in (labels, rng.integers(0, way, size=rows))]
+    support, query = (part / np.linalg.norm(part, axis=1, keepdims=True) for part in parts)
+    return Task(support[None].astype(dtype), labels[None], query[None].astype(dtype), way)
+
+
+def settings_of(task, *, epochs=3, prior=None, variant="robust"):
+    return decide(task.way, task.supports, 8.5, epochs, 20, 50, 0.1, 0.8, 1.0, prior, variant)
+
+
+@pytest.mark.parametrize("variant", ["published", "letter", "robust"])
+@pytest.mark.parametrize("prior", [None, "balanced", [0.1, 0.2, 0.3, 0.25, 0.1, 0.05]], ids=str)
+@pytest.mark.parametrize("epochs", [0, 3])
+def test_answers_are_those_of_the_readable_code(variant, prior, epochs):
+    task = pool(3000, 40, 6)
+    settings = settings_of(task, epochs=epochs, prior=prior, variant=variant)
+    reference = solve(task, settings)
+    assignment, weights = large.solve(task, settings)
+    np.testing.assert_allclose(assignment, reference.assignment[0], atol=1e-12)
+    rows = np.concatenate([task.support, task.query], axis=1)
+    np.testing.assert_allclose(weights, (reference.refine() @ rows)[0], atol=1e-12)
+
+
+def test_answers_do_not_depend_on_the_number_of_threads():
+    task = pool(5000, 24, 4, np.float32)
+    answers = []
+    for threads in range(1, numba.config.NUMBA_NUM_THREADS + 1):
+        numba.set_num_threads(threads)
+        answers.append(large.solve(task, settings_of(task))[0])
+    numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
+    for other in answers[1:]:
+        np.testing.assert_array_equal(answers[0], other)
+
+
+FIFTY_THOUSAND = """
+import resource, time
+import numpy as np
+from sinkshot import BMSClassifier
+x = np.random.default_rng(0).random((50_000, 640), dtype=np.float32)
+y = np.full(50_000, -1)
+y[:100] = np.arange(100) % 20
+BMSClassifier(epochs=1, steps=2).fit(x[:12_000], y[:12_000])  # compiles
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+start = time.perf_counter()
+model = BMSClassifier(epochs=0).fit(x, y)
+print(time.perf_counter() - start, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+assert np.isfinite(model.label_distributions_).all()
+"""
+
+
+def test_fifty_thousand_rows_take_seconds_and_less_than_a_gibibyte():
+    done = subprocess.run([sys.executable, "-c", FIFTY_THOUSAND], capture_output=True, text=True, check=True)
+    seconds, mebibytes = map(float, done.stdout.split())
+    assert seconds < 10
+    assert mebibytes < 1024
