@@ -1,19 +1,23 @@
 # make demo   the paper's claims on real features (core only, no torch)
 # make test   lint, types and all tests (with torch)
-# Both make .venv first if need be, and are quick the second time.
+# make bench  how fast the engines are on this machine, as JSON and as a page in bench/
+# All make .venv first if need be, and do not install twice.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test lint types unit clean
+.PHONY: demo test bench lint types unit clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.core
 	$(BIN)/sinkshot demo
 
 test: lint types unit
+
+bench: $(VENV)/.core
+	$(BIN)/python benchmarks/speed.py --out bench
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
