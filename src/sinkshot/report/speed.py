@@ -52,6 +52,7 @@ def _rates(cases: Sequence[dict[str, Any]]) -> list[Panel]:
                 axes.annotate(f" {case['rate']:,.0f}", (case["rate"], y), va="center", annotation_clip=False)
             axes.set_yticks(list(height), [f"{case['method']}, {case['engine']}" for case in mine], color=INK)
             axes.set_xscale("log")
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
             axes.margins(x=0.2)
             axes.tick_params(axis="both", length=0)
             axes.grid(axis="x")
