@@ -1,0 +1,56 @@
+"""What the documents show works: the README's code, the method in CONTRIBUTING, every example in a docstring."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import sinkshot
+
+ROOT = Path(__file__).parent.parent
+MODULES = [m.name for m in pkgutil.walk_packages(sinkshot.__path__, "sinkshot.") if not m.name.endswith((".gpu", "__"))]
+
+
+def python_blocks(document):
+    return re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), flags=re.DOTALL)
+
+
+def test_the_readmes_code_runs(capsys):
+    space = {}
+    for block in python_blocks("README.md"):
+        exec(block, space)
+    share, line = capsys.readouterr().out.splitlines()
+    assert float(share) > 0.8
+    assert re.fullmatch(r"\d\d\.\d\d ± \d\.\d\d by \w+", line)
+
+
+def test_the_method_in_contributing_is_a_method():
+    (source,) = python_blocks("CONTRIBUTING.md")
+    check = "import sinkshot\nbank = sinkshot.load('cifar-fs_wrn-28-10_novel')\n"
+    check += "print(sinkshot.evaluate(bank, sinkshot.Recipe(episodes=30), method='matching').accuracy > 0.5)"
+    done = subprocess.run([sys.executable, "-c", f"{source}\n{check}"], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "True", done.stderr
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_in_docstrings_hold(name):
+    assert doctest.testmod(importlib.import_module(name)).failed == 0
+
+
+def test_the_wheel_is_small_and_brings_the_bank_and_the_templates(tmp_path):
+    words = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", tmp_path, ROOT]
+    subprocess.run(list(map(str, words)), check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.stat().st_size < 12e6
+    inside = zipfile.ZipFile(wheel).namelist()
+    for file in ("data/cifar-fs_wrn-28-10_novel.safetensors", "report/page.html.jinja", "report/page.css", "py.typed"):
+        assert f"sinkshot/{file}" in inside
+    assert not any(name.startswith("tests") for name in inside)
