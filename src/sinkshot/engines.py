@@ -13,20 +13,23 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sinkshot import preprocess
 from sinkshot.bank import FeatureBank
-from sinkshot.episodes import Episodes, Recipe
+from sinkshot.episodes import Episodes, Recipe, by_class
 from sinkshot.errors import InputError, unknown_name
 from sinkshot.methods import Method, bms
 from sinkshot.task import Array, GramTask, Scores, Task
 
 STAGES = ("sample", "prepare", "classify")
 _DRAWN_AT_ONCE = 4096  # episodes
+_ON_DEVICE_AT_ONCE = 1 << 16
 _MOST_ROWS = 600  # of an episode: its Gram matrix should stay in a core's cache
 _PAYS_FROM = 500  # episodes: below, NumPy is done before a compiler would be
 
@@ -111,12 +114,12 @@ class Engine:
         """Bring an array to the engine's library and device."""
         return values
 
+    def _features(self) -> Array:
+        return self.job.bank.features
+
     def _rows(self) -> Array:
         """Apply the part of the chain that acts on rows alone to the whole bank."""
-        features = self.job.bank.features
-        if self.row_wise and self.row_wise[0].name == "P":
-            preprocess.refuse_negative(features)
-        done = preprocess.run(self._array(features), self.row_wise, base_mean=self.base_mean)
+        done = preprocess.run(self._features(), self.row_wise, base_mean=self.base_mean)
         self.zero_rows += done.zero_rows
         return done.x
 
@@ -171,6 +174,83 @@ class TorchEngine(Engine):
 
         return torch.from_numpy(np.array(values)).to(self.device)
 
+    def _features(self) -> Array:
+        """The bank on the device: it is sent there once, and stays as long as the bank itself."""
+        here = _SENT.setdefault(self.job.bank, {})
+        if self.device not in here:
+            here[self.device] = self._array(self.job.bank.features)
+        return here[self.device]
+
+
+_SENT: WeakKeyDictionary[FeatureBank, dict[str, Array]] = WeakKeyDictionary()
+
+
+class TritonEngine(TorchEngine):
+    """Fused kernels on the GPU, the draw of balanced episodes included."""
+
+    name = "triton"
+
+    @classmethod
+    def takes(cls, job: Job) -> bool:
+        """Whether the method needs inner products alone, and the chain and the size allow to make them."""
+        if not all(importlib.util.find_spec(name) for name in ("torch", "triton")):
+            return False
+        from sinkshot.kernels import gpu
+
+        way, supports = job.recipe.way, job.recipe.way * job.recipe.shot
+        fits = gpu.fits(way, supports, job.rows - supports, job.bank.width)
+        return job.method.gram and fits and preprocess.centring(preprocess.split(job.steps)[1]) is not None
+
+    def run(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64] | None]]:
+        """Yield accuracies [r] chunk by chunk; balanced episodes never leave the device."""
+        recipe = self.job.episodes
+        if not isinstance(recipe, Recipe) or recipe.protocol != "balanced" or self.job.method.function is not bms.bms:
+            yield from super().run()
+            return
+        from sinkshot.kernels import gpu
+
+        with self._timed("prepare"):
+            recipe.draw(self.job.bank.labels, 0, 1, self.job.bank.class_names)  # is the recipe possible?
+            rows = self._rows()
+            order, starts, sizes = (self._array(part) for part in by_class(self.job.bank.labels))
+        for first in range(0, recipe.episodes, _ON_DEVICE_AT_ONCE):
+            with self._timed("sample"):
+                count = min(_ON_DEVICE_AT_ONCE, recipe.episodes - first)
+                drawn = gpu.draw_balanced(order, starts, sizes, recipe, first, count)
+            with self._timed("classify"):
+                right = gpu.accuracy(self._bms(rows, drawn), drawn.query_labels)
+                result = np.asarray(right.cpu()), None
+            yield result
+
+    def _chunk_size(self) -> int:
+        return _DRAWN_AT_ONCE
+
+    def _bms(self, rows: Array, drawn: Any) -> Array:
+        from sinkshot.kernels import gpu
+
+        way = self.job.recipe.way
+        centre, normalise = preprocess.centring(self.task_wise) or (False, False)
+        settings = bms.decide(way, drawn.support.shape[1], **self.job.hyper)
+        arrays = (rows, drawn.support, drawn.support_labels, drawn.query)
+        return gpu.bms_episodes(*arrays, way=way, centre=centre, normalise=normalise, settings=settings)
+
+    def _scores(self, rows: Array, chunk: Episodes) -> Scores:
+        from sinkshot.kernels import gpu
+
+        names = ("support", "support_labels", "query")
+        here = SimpleNamespace(**{name: self._array(getattr(chunk, name)) for name in names})
+        if self.job.method.function is bms.bms:
+            with self._timed("classify"):
+                return Scores(self._bms(rows, here))
+        with self._timed("prepare"):
+            centre, normalise = preprocess.centring(self.task_wise) or (False, False)
+            both = self._array(np.hstack([chunk.support, chunk.query]))  # [R, N]
+            matrices = gpu.gram_matrices(rows, both, centre=centre, normalise=normalise)
+        with self._timed("classify"):
+            return self.job.method.function(
+                GramTask(matrices, here.support_labels, self.job.recipe.way), **self.job.hyper
+            )
+
 
 class NumbaEngine(Engine):
     """Compiled code on the CPU: BMS in one fused pass, other methods of inner products on Gram matrices made by it."""
@@ -216,8 +296,8 @@ class NumbaEngine(Engine):
             return job.method.function(GramTask(matrices, chunk.support_labels, way), **job.hyper)
 
 
-ENGINES: dict[str, type[Engine]] = {"numpy": Engine, "numba": NumbaEngine, "torch": TorchEngine}
-_ON_CPU, _ON_GPU = ("numba", "numpy"), ("torch",)  # by preference
+ENGINES: dict[str, type[Engine]] = {engine.name: engine for engine in (Engine, NumbaEngine, TorchEngine, TritonEngine)}
+_ON_CPU, _ON_GPU = ("numba", "numpy"), ("triton", "torch")  # by preference
 
 
 def pick(name: str, device: str, job: Job) -> Engine:
@@ -226,6 +306,8 @@ def pick(name: str, device: str, job: Job) -> Engine:
         raise unknown_name("engine", name, ["auto", *ENGINES])
     if device == "auto":
         device = "cuda" if name not in _ON_CPU and _has_gpu() else "cpu"
+    if name == "auto" and device not in ("cpu", "cuda") and not device.startswith("cuda:"):
+        name = "torch"
     if name == "auto":
         able = [ENGINES[n] for n in (_ON_CPU if device == "cpu" else _ON_GPU) if ENGINES[n].takes(job)]
         name = next(e.name for e in able if e.pays(job))
@@ -236,6 +318,8 @@ def pick(name: str, device: str, job: Job) -> Engine:
         )
     if name in _ON_CPU and device != "cpu":
         raise InputError(f"the engine {name} runs on the cpu; the device asked for is {device!r}.")
+    if name == "triton" and not device.startswith("cuda"):
+        raise InputError(f"the engine triton runs on an NVIDIA GPU (--device cuda); the device is {device!r}.")
     if name not in _ON_CPU:
         _check_torch(device)
     return ENGINES[name](job, device)

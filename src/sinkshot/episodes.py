@@ -139,6 +139,12 @@ def draw(
     return Episodes(support.reshape(episodes, way * shot), support_labels, query_rows, query_labels, recipe, first)
 
 
+def by_class(labels: NDArray[Any]) -> tuple[Int, Int, Int]:
+    """Return rows in the order of their classes, and where each class starts and how many rows it has, all int32."""
+    classes = _group(labels)
+    return classes.rows, classes.start.astype(np.int32), classes.size.astype(np.int32)
+
+
 def _group(labels: NDArray[Any]) -> _Classes:
     labels = np.asarray(labels)
     size = np.bincount(labels)
