@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sinkshot import InputError, Recipe, draw
+from sinkshot import episodes as episodes_module
 
 LABELS = np.repeat(np.arange(20), 60)
 PROTOCOLS = ("balanced", "official", "dirichlet", "open-set")
@@ -65,7 +67,7 @@ def test_seeds_give_other_episodes(protocol):
     assert (a.query != b.query).mean() > 0.9
 
 
-def test_more_shots_or_ways_add_to_an_episode_and_move_nothing():
+def test_classes_and_rows_come_in_the_same_order_whatever_the_sizes():
     small = draw(LABELS, way=5, shot=1, query=15, episodes=20)
     large = draw(LABELS, way=5, shot=5, query=15, episodes=20)
     wide = draw(LABELS, way=8, shot=1, query=15, episodes=20)
@@ -80,6 +82,29 @@ def test_official_draws_are_the_published_ones(case):
     ours = draw(np.repeat(np.arange(20), 600), protocol="official", episodes=16, **size)
     published = rows.transpose(0, 2, 1).reshape(16, -1)
     np.testing.assert_array_equal(np.hstack([ours.support, ours.query]), published)
+
+
+def test_official_draws_do_not_depend_on_threads_or_interrupts(monkeypatch):
+    size = {"protocol": "official", "way": 5, "query": 5, "episodes": 60}
+    expected = draw(LABELS, **size).query
+    with ThreadPoolExecutor(4) as pool:
+        for drawn in pool.map(lambda _: draw(LABELS, **size).query, range(4)):
+            np.testing.assert_array_equal(drawn, expected)
+
+    def interrupted(self, count):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(episodes_module._OfficialStream, "draw", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            draw(LABELS, **size)
+    np.testing.assert_array_equal(draw(LABELS, **size).query, expected)
+
+
+@pytest.mark.parametrize("labels", [["a", "b"], [0.5, 1.5], [-1, 0], [[0, 1]], []], ids=str)
+def test_labels_of_another_kind_are_refused(labels):
+    with pytest.raises(InputError, match="labels must be whole numbers"):
+        draw(np.array(labels))
 
 
 def test_official_cuts_larger_classes_to_the_smallest():

@@ -79,6 +79,35 @@ def test_paired_differences_are_of_the_same_episodes(blobs):
     assert paired.ci95 == pytest.approx(1.96 * gap.std(ddof=1) / np.sqrt(60))
 
 
+def test_results_on_other_episodes_are_not_paired(blobs):
+    a = evaluate(blobs, SMALL, method="ncm")
+    b = evaluate(blobs, Recipe(way=4, shot=2, query=5, episodes=60, seed=2), method="ncm")
+    with pytest.raises(InputError, match="cannot be paired"):
+        compare(a, b)
+
+
+def test_episodes_of_another_bank_are_refused(blobs):
+    drawn = draw(np.repeat(np.arange(8), 900), way=4, query=5, episodes=600)
+    for engine in ("numpy", "numba"):
+        with pytest.raises(InputError, match="the bank has 320 rows"):
+            evaluate(blobs, drawn, method="bms", engine=engine)
+
+
+def test_no_episode_is_refused_and_a_single_one_warned_of(blobs):
+    for nothing in (Recipe(way=4, query=5, episodes=0), SMALL.draw(blobs.labels)[5:5]):
+        with pytest.raises(InputError, match="at least one episode"):
+            evaluate(blobs, nothing, method="ncm")
+    with pytest.warns(DataWarning, match="no interval"):
+        evaluate(blobs, Recipe(way=4, query=5, episodes=1), method="ncm")
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_features_beyond_float32_end_in_a_sentence_not_in_a_number(blobs):
+    huge = FeatureBank.from_arrays(blobs.features * np.float32(1e25), blobs.labels)
+    with pytest.raises(InputError, match="too large or too small"):
+        evaluate(huge, SMALL, method="bms", preprocess="")
+
+
 def test_an_interrupt_hands_out_what_was_finished(blobs):
     def stop_after_some(done, total):
         if done >= 20:
@@ -144,6 +173,21 @@ def test_preprocessing_lifts_ncm_above_raw_features(bundled):
     recipe = Recipe(shot=1, episodes=1000)
     gain = compare(*(evaluate(bundled, recipe, method="ncm", preprocess=chain) for chain in ("PEMbE", "")))
     assert gain.difference > gain.ci95
+
+
+@pytest.mark.parametrize(("name", "shot", "least"), [("bms", 1, 0.872), ("bms", 5, 0.915), ("bms-star", 1, 0.880)])
+def test_ten_thousand_episodes_of_the_bundled_bank_reach_the_paper(bundled, name, shot, least):
+    assert evaluate(bundled, Recipe(shot=shot, episodes=10_000), method=name).accuracy >= least
+
+
+def test_under_imbalance_robust_is_above_ncm_at_one_shot_and_not_below_at_five(bundled):
+    for shot in (1, 5):
+        recipe = Recipe("dirichlet", shot=shot, episodes=2000)
+        robust = evaluate(bundled, recipe, method="bms", variant="robust")
+        gain = compare(robust, evaluate(bundled, recipe, method="ncm", preprocess="PEMbE"))
+        assert gain.difference - gain.ci95 > 0 if shot == 1 else gain.difference + gain.ci95 > 0
+        published = evaluate(bundled, recipe, method="bms", variant="published")
+        assert shot == 1 or published.accuracy < robust.accuracy - 0.1
 
 
 def test_importing_sinkshot_is_quick_and_leaves_torch_alone():

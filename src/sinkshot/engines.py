@@ -326,7 +326,11 @@ def pick(name: str, device: str, job: Job) -> Engine:
 
 
 def _has_gpu() -> bool:
-    return shutil.which("nvidia-smi") is not None and importlib.util.find_spec("torch") is not None
+    if shutil.which("nvidia-smi") is None or importlib.util.find_spec("torch") is None:
+        return False
+    import torch
+
+    return bool(torch.cuda.is_available())
 
 
 def _check_torch(device: str) -> None:
@@ -347,7 +351,13 @@ def _numpy(array: Array) -> NDArray[Any]:
 
 def accuracy(scores: Scores, chunk: Episodes) -> NDArray[np.float64]:
     """Share of the queries of known classes that are labelled right, [R]."""
-    predicted = _numpy(scores.probabilities).argmax(axis=-1)
+    probabilities = _numpy(scores.probabilities)
+    if not np.isfinite(probabilities).all():
+        raise InputError(
+            "the method's answer is not a number: the features are too large or too small for float32 under this "
+            "chain. Scale them, or let the chain begin with E."
+        )
+    predicted = probabilities.argmax(axis=-1)
     known = chunk.query_labels >= 0
     right = (predicted == chunk.query_labels) & known
     return np.asarray(right.sum(axis=1) / known.sum(axis=1))

@@ -1,15 +1,14 @@
 """Which rows of a bank make each few-shot task: the protocols, and the draws behind them.
 
 Episode i is a function of (labels, protocol, seed, i) and its sizes alone. It is the same whether 100 or 10,000 are
-asked for, in one process or in forty, because every random number is a hash of where it is used. Draws are nested:
-more shots, queries or ways add rows and classes to an episode and move none of those it had.
+asked for, in one process or in forty, because every random number is a hash of where it is used. Classes and the rows
+within each come in the same order whatever the sizes: the support of a 1-shot episode begins that of its 5-shot twin.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -147,6 +146,10 @@ def by_class(labels: NDArray[Any]) -> tuple[Int, Int, Int]:
 
 def _group(labels: NDArray[Any]) -> _Classes:
     labels = np.asarray(labels)
+    if labels.ndim != 1 or labels.dtype.kind not in "iu" or not len(labels) or labels.min() < 0:
+        raise InputError(
+            "labels must be whole numbers from 0 on, one for each row; FeatureBank.from_arrays makes them."
+        )
     size = np.bincount(labels)
     rows = np.argsort(labels, kind="stable").astype(np.int32)
     return _Classes(rows, np.cumsum(size) - size, size)
@@ -258,12 +261,17 @@ def _split(rows: Int, recipe: Recipe) -> _Drawn:
 
 def _official(classes: _Classes, recipe: Recipe, first: int, episodes: int) -> _Drawn:
     least = int(classes.size.min())  # larger classes are cut to their first `least` rows
-    stream = _official_stream(recipe.seed, len(classes.size), least, recipe.way)
+    key = (recipe.seed, len(classes.size), least, recipe.way)
+    stream = _STREAMS.pop(key, None)  # taken out while in use: another thread, or an interrupt, starts anew
+    if stream is None or stream.next > first:
+        stream = _OfficialStream(*key)
+    while stream.next < first:
+        stream.draw(1)
     rows = np.empty((episodes, recipe.shot + recipe.query, recipe.way), dtype=np.int32)
-    stream.go_to(first)
     for episode in rows:
         chosen, within = stream.draw(len(episode))
         episode[:] = classes.rows[classes.start[chosen] + within]
+    _STREAMS[key] = stream
     return _split(rows, recipe)
 
 
@@ -271,18 +279,9 @@ class _OfficialStream:
     """The published sampler: one legacy generator for all episodes, so episode i costs the i before it."""
 
     def __init__(self, seed: int, classes: int, size: int, way: int) -> None:
-        self.seed, self.classes, self.size, self.way = seed, classes, size, way
-        self._restart()
-
-    def _restart(self) -> None:
-        self.generator = np.random.RandomState(self.seed)  # legacy, as published
+        self.classes, self.size, self.way = classes, size, way
+        self.generator = np.random.RandomState(seed)  # legacy, as published
         self.next = 0
-
-    def go_to(self, episode: int) -> None:
-        if episode < self.next:
-            self._restart()
-        while self.next < episode:
-            self.draw(1)
 
     def draw(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Classes [way] and positions within their classes [count, way] of the next episode."""
@@ -295,9 +294,7 @@ class _OfficialStream:
         return chosen, within
 
 
-@lru_cache(maxsize=8)
-def _official_stream(seed: int, classes: int, size: int, way: int) -> _OfficialStream:
-    return _OfficialStream(seed, classes, size, way)
+_STREAMS: dict[tuple[int, int, int, int], _OfficialStream] = {}  # where the last draw of each kind stopped
 
 
 def _dirichlet(classes: _Classes, recipe: Recipe, first: int, episodes: int) -> _Drawn:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from sinkshot import preprocess as preprocessing
 from sinkshot.bank import FeatureBank
 from sinkshot.engines import Engine, Job, pick
 from sinkshot.episodes import Episodes, Recipe
-from sinkshot.errors import InputError
+from sinkshot.errors import DataWarning, InputError
 
 Progress = Callable[[int, int], None]
 """Called with the number of episodes done and in all."""
@@ -102,6 +103,8 @@ def half_width(values: NDArray[np.float64]) -> float:
 
 def compare(a: Result, b: Result, names: tuple[str, str] | None = None) -> Paired:
     """Mean difference in accuracy of two results on the same episodes, and its 95 % half-width."""
+    if replace(a.recipe, episodes=1) != replace(b.recipe, episodes=1):
+        raise InputError(f"results on other episodes cannot be paired: {a.recipe} and {b.recipe}.")
     same = min(a.episodes, b.episodes)
     difference = a.per_episode[:same] - b.per_episode[:same]
     first, second = names or (a.method, b.method)
@@ -164,9 +167,27 @@ def _job(
 ) -> Job:
     if base is not None and base.width != bank.width:
         raise InputError(f"the base features have {base.width} columns and the bank has {bank.width}.")
+    _check_episodes(episodes, bank)
     chosen = methods.get(method)
+    if np.ndim(hyper.get("prior", 0)) > 1:
+        raise InputError("a prior for evaluation is one proportion per class, the same for all episodes.")
     steps = _own_chain(chosen, bank, base) if chain is None else preprocessing.parse(chain)
     return Job(bank, episodes, chosen, chosen.bind(hyper), steps, base)
+
+
+def _check_episodes(episodes: Episodes | Recipe, bank: FeatureBank) -> None:
+    """Refuse nothing to do, and episodes that were drawn for another bank."""
+    total = episodes.episodes if isinstance(episodes, Recipe) else len(episodes)
+    if total < 1:
+        raise InputError(f"at least one episode must be evaluated; {total} were asked for.")
+    if total == 1:
+        warnings.warn("one episode has no interval: its half-width is given as zero.", DataWarning, stacklevel=4)
+    if isinstance(episodes, Episodes):
+        rows = np.hstack([episodes.support, episodes.query])
+        if rows.min() < 0 or rows.max() >= len(bank.labels):
+            raise InputError(f"the episodes have rows up to {rows.max()}, and the bank has {len(bank.labels)} rows.")
+        if episodes.support_labels.min() < 0 or episodes.support_labels.max() >= episodes.recipe.way:
+            raise InputError(f"labels of supports must be 0 to {episodes.recipe.way - 1}.")
 
 
 def _own_chain(method: methods.Method, bank: FeatureBank, base: FeatureBank | None) -> preprocessing.Chain:

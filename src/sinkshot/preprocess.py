@@ -53,7 +53,10 @@ def parse(chain: str) -> Chain:
     >>> [step.name for step in parse("PEMnE")]
     ['P', 'E', 'Mn', 'E']
     """
-    steps, at = [], 0
+    if not isinstance(chain, str):
+        raise InputError(f"a chain is a string such as 'PEMnE', or '' for none; {chain!r} was given.")
+    steps: list[Step] = []
+    at = 0
     while at < len(chain):
         match = _STEP.match(chain, at)
         if match is None:
@@ -62,7 +65,10 @@ def parse(chain: str) -> Chain:
         beta = float(match["beta"] or 0.5)
         if beta == 0:
             raise InputError(f"the power in {chain!r} is 0, which makes all features equal; 0.5 is usual.")
-        steps.append(Step(match["power"] or match[0], beta))
+        step = Step(match["power"] or match[0], beta)
+        if step.name == "P" and any(before.name in ("Mn", "Mb", "Z") for before in steps):
+            raise InputError(f"P needs features >= 0, which does not hold after a mean is taken ({chain!r}); use Ps.")
+        steps.append(step)
         at = match.end()
     return tuple(steps)
 
@@ -107,15 +113,19 @@ def run(
     *,
     base_mean: BaseMean | None = None,
     statistics: Sequence[tuple[Array, Array | None]] | None = None,
+    what: str = "row",
 ) -> Prepared:
-    """Send rows [..., N, d] through a chain; with `statistics` of an earlier run, use its means and scales again."""
+    """Send rows [..., N, d] through a chain; with `statistics` of an earlier run, use its means and scales again.
+
+    `what` is how errors call a row.
+    """
     xp = array_namespace(x)
     kept: list[tuple[Array, Array | None]] = []
     zero_rows = 0
     for i, step in enumerate(steps):
         match step.name:
             case "P":
-                refuse_negative(x)
+                refuse_negative(x, what)
                 x = (x + EPSILON) ** step.beta
             case "Ps":
                 x = xp.sign(x) * xp.abs(x) ** step.beta
@@ -147,7 +157,7 @@ def _statistics(x: Array, step: Step, before: Chain, base_mean: BaseMean | None)
     return shift, xp.sqrt(variance + BATCH_NORM_EPSILON)
 
 
-def refuse_negative(x: Array, what: str = "row") -> None:
+def refuse_negative(x: Array, what: str) -> None:
     """Raise the error for negative entries under P, naming the first."""
     xp = array_namespace(x)
     below = x < 0
@@ -171,7 +181,7 @@ def base_mean_of(means: Mapping[str, NDArray[Any]], base: FeatureBank | None) ->
         if base is not None:
             if any(step.name in ("Mn", "Z") for step in before):
                 raise InputError(f"Mb cannot follow {prefix!r}: a task's own mean says nothing of the base classes.")
-            rows = run(base.features, before, base_mean=base_mean).x
+            rows = run(base.features, before, base_mean=base_mean, what="row of the base features").x
             return np.asarray(np.mean(rows, axis=0, dtype=np.float64), dtype=np.float32)
         if prefix in means:
             return means[prefix]

@@ -22,7 +22,7 @@ def npz(folder, x=None, y=LABELS, **more):
     return path
 
 
-def refused(*words, path_free=True):
+def refused(*words):
     done = sinkshot(*words)
     assert done.returncode == 2, (done.returncode, done.stdout, done.stderr)
     assert done.stdout == ""

@@ -37,8 +37,14 @@ def test_logreg_gives_the_probabilities_of_scikit_learns(scale, C):
 
 
 def test_logreg_refuses_a_weight_of_zero():
-    with pytest.raises(InputError, match="C must be above zero"):
+    with pytest.raises(InputError, match="C must be a number above 0"):
         logreg(make_task(), C=0)
+
+
+def test_logreg_bears_an_offset_in_float32():
+    task = make_task(queries=40, dtype="float32")
+    far = Task(task.support + 1000, task.labels, task.query + 1000, task.way)
+    np.testing.assert_allclose(logreg(far).probabilities, logreg(task).probabilities, atol=2e-3)
 
 
 def plain_kmeans(support, labels, query, way):

@@ -142,6 +142,23 @@ def test_an_unknown_hyper_parameter_is_refused(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_labels_out_of_range_and_classes_without_support_are_refused(name):
+    task = make_task()
+    for labels, words in ((task.labels + 1, "must be 0 to 3"), (task.labels * 0, "class 1 of the task has no support")):
+        with pytest.raises(InputError, match=words):
+            answer(name, Task(task.support, labels, task.query, task.way))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_hyper_parameters_of_another_kind_are_refused(name):
+    for key, default in METHODS[name].hyper.items():
+        for wrong in (float("nan"), "some words", True):
+            if isinstance(default, int | float) or key == "epochs":
+                with pytest.raises(InputError, match=key):
+                    answer(name, make_task(), **{key: wrong})
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_method_says_where_it_comes_from(name):
     method = METHODS[name]
     assert method.reference

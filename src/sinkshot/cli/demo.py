@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -10,12 +11,13 @@ import typer
 from rich.table import Table
 
 from sinkshot.bank import FeatureBank, load
-from sinkshot.cli._console import guarded, out, percent, progress_bar
+from sinkshot.cli._console import INTERRUPTED, guarded, out, percent, progress_bar, say
 from sinkshot.episodes import Recipe
 from sinkshot.errors import InputError
-from sinkshot.evaluate import evaluate
+from sinkshot.evaluate import Interrupted, evaluate
 from sinkshot.report.demo import DemoRow, PaperValue, demo_page
 
+_WIDE_ENOUGH = 104  # columns of the whole table
 BUNDLED = "cifar-fs_wrn-28-10_novel"
 
 Entry = tuple[str, str, str | None, tuple[PaperValue, PaperValue] | None]
@@ -42,14 +44,24 @@ def demo(
     """
     must_be_writable(page)
     bank = load(BUNDLED)
-    rows = measure(bank, episodes, seed)
-    out().print(
+    rows, finished = measure(bank, episodes, seed)
+    if rows:
+        report(bank, rows, episodes)
+    if not finished:
+        say(f"interrupted; {len(rows)} of {len(ENTRIES)} methods were finished, and no page was written")
+        raise typer.Exit(INTERRUPTED)
+    demo_page(bank, rows, page)
+    out().print(f"The page with figures: {page.resolve()}", soft_wrap=True)
+
+
+def report(bank: FeatureBank, rows: list[DemoRow], episodes: int) -> None:
+    """Print the table and what it is of."""
+    console = out()
+    console.print(
         f"{BUNDLED}: {bank.classes} novel classes of CIFAR-FS, WRN-28-10 features; 5-way, 15 queries a class, "
         f"{episodes:,} episodes; accuracy in percent ± half of the 95 % interval"
     )
-    out().print(demo_table(rows))
-    demo_page(bank, rows, page)
-    out().print(f"The page with figures: {page.resolve()}")
+    console.print(demo_table(rows, narrow=console.width < _WIDE_ENOUGH))
 
 
 def must_be_writable(page: Path) -> None:
@@ -59,10 +71,10 @@ def must_be_writable(page: Path) -> None:
         raise InputError(f"the page {page} cannot be written there; give another place with --out.")
 
 
-def measure(bank: FeatureBank, episodes: int, seed: int) -> list[DemoRow]:
-    """Evaluate every entry at 1 and 5 shots on the same episodes."""
-    rows = []
-    with progress_bar() as bar:
+def measure(bank: FeatureBank, episodes: int, seed: int) -> tuple[list[DemoRow], bool]:
+    """Evaluate every entry at 1 and 5 shots on the same episodes; False where an interrupt came before the last."""
+    rows: list[DemoRow] = []
+    with progress_bar() as bar, suppress(Interrupted):
         for label, method, chain, paper in ENTRIES:
             one, five = (
                 evaluate(
@@ -75,25 +87,26 @@ def measure(bank: FeatureBank, episodes: int, seed: int) -> list[DemoRow]:
                 for shot in (1, 5)
             )
             rows.append(DemoRow(label, one, five, paper))
-    return rows
+    return rows, len(rows) == len(ENTRIES)
 
 
-def demo_table(rows: list[DemoRow]) -> Table:
-    """Ours beside the paper's."""
+def demo_table(rows: list[DemoRow], narrow: bool) -> Table:
+    """Ours beside the paper's; on a narrow terminal without what can be missed."""
+    extra = [] if narrow else ["preprocess"], [] if narrow else ["seconds"]
     table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("method")
-    table.add_column("preprocess")
-    for title in ("1-shot", "paper", "5-shot", "paper", "seconds"):
-        table.add_column(title, justify="right")
+    for title in ("method", *extra[0]):
+        table.add_column(title, no_wrap=True)
+    for title in ("1-shot", "paper", "5-shot", "paper", *extra[1]):
+        table.add_column(title, justify="right", no_wrap=True)
     for row in rows:
         one, five = ("", "") if row.paper is None else (f"{p.accuracy:.2f} ± {p.ci95:.2f}" for p in row.paper)
         table.add_row(
             row.label,
-            row.one.preprocess or "none",
+            *([] if narrow else [row.one.preprocess or "none"]),
             percent(row.one.accuracy, row.one.ci95),
             one,
             percent(row.five.accuracy, row.five.ci95),
             five,
-            f"{row.one.seconds['total'] + row.five.seconds['total']:.1f}",
+            *([] if narrow else [f"{row.seconds:.1f}"]),
         )
     return table

@@ -71,7 +71,7 @@ def evaluate(
                 break
             results.append(result)
     if results:
-        show(results, as_json, notes(results, preprocess))
+        show(results, as_json, notes(results, preprocess), several=len(names) > 1)
     if stopped:
         finished = ", ".join(f"{r.method} {r.episodes:,} of {episodes:,}" for r in results) or "nothing"
         say(f"interrupted; episodes finished and counted above: {finished}")
@@ -89,6 +89,9 @@ def hyper_parameters(names: list[str], settings: list[str]) -> dict[str, dict[st
         prefix, dot, rest = key.partition(".")
         takers, key = ([prefix], rest) if dot and prefix in known else (names, key)
         having = [name for name in takers if key in known[name]]
+        special = [name for name in having if key in registry.get(name).fixed]
+        if special and (len(having) > 1 or parse_value(value) is None):
+            raise InputError(f"{key} is what makes {special[0]} a method of its own; set it by METHOD.{key}=VALUE.")
         if not having:
             raise unknown_name(f"hyper-parameter of {', '.join(takers)}", key, {k for n in takers for k in known[n]})
         for name in having:
@@ -118,20 +121,20 @@ def notes(results: list[Result], preprocess: str | None) -> list[str]:
     """Say where a method could not have its own preprocessing."""
     own = {r.method: registry.get(r.method).preprocess for r in results}
     return [
-        f"{r.method}: nothing is known of the base classes, so {r.preprocess or 'no preprocessing'} instead of "
-        f"{own[r.method]} (--base FEATURES gives them)."
+        f"{r.method}: the mean of the base classes that {own[r.method]} needs is not known, so "
+        f"{r.preprocess or 'no preprocessing'} is used instead (--base FEATURES gives it)."
         for r in results
         if preprocess is None and r.preprocess != own[r.method]
     ]
 
 
-def show(results: list[Result], as_json: bool, remarks: list[str]) -> None:
-    """Print results, and how they differ on the same episodes."""
+def show(results: list[Result], as_json: bool, remarks: list[str], several: bool) -> None:
+    """Print results, and how they differ on the same episodes; `several` methods were asked for, or one."""
     paired = [compare(a, b) for a, b in combinations(results, 2)]
     if as_json:
         objects = [r.to_dict() for r in results]
-        several = {"results": objects, "paired": [dataclasses.asdict(p) for p in paired]}
-        print_json(several if len(results) > 1 else objects[0])
+        together = {"results": objects, "paired": [dataclasses.asdict(p) for p in paired]}
+        print_json(together if several else objects[0])
         for remark in remarks:
             say(remark)
         return
@@ -152,9 +155,9 @@ def result_table(results: list[Result]) -> Table:
     open_set = any(r.auroc is not None for r in results)
     table = Table(box=None, padding=(0, 2, 0, 0))
     for title in ("method", "preprocess"):
-        table.add_column(title)
+        table.add_column(title, no_wrap=True)
     for title in ("accuracy", *(["AUROC"] if open_set else []), "episodes", "seconds", "episodes/s", "engine"):
-        table.add_column(title, justify="right")
+        table.add_column(title, justify="right", no_wrap=True)
     for r in results:
         auroc = [] if not open_set else ["" if r.auroc is None else percent(r.auroc)]
         seconds = r.seconds["total"]

@@ -1,8 +1,7 @@
 """Eight floats in one vector register, as a type numba knows: what reads as one operation is one instruction.
 
 Left to itself the compiler finds the vectors of a Gram matrix, but not those of Sinkhorn and logistic regression.
-Functions marked `@part` are parts of compiled engines, called by compiled code alone. Numba's cache on disk looks at
-the file of an engine only: after a change here or in `gram.py`, clear `__pycache__`.
+Functions marked `@part` are parts of compiled engines, called by compiled code alone.
 """
 
 import operator

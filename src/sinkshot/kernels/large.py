@@ -14,7 +14,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkshot.kernels.threads import announced
+from sinkshot.kernels.threads import announced, cached
 from sinkshot.methods.bms import LEAST_LOGIT, Settings
 from sinkshot.task import Task
 
@@ -25,7 +25,7 @@ _BLOCK = 1024  # rows
 
 
 def _compiled(function: F) -> F:
-    compiled: F = numba.njit(parallel=True, cache=True, fastmath=True, error_model="numpy")(function)
+    compiled: F = cached(function, parallel=True, fastmath=True)
     return compiled
 
 

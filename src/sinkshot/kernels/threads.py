@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 from numba import config, njit
 from numba.core import event
 
 
+def cached(function: Callable[..., Any], **options: Any) -> Any:
+    """Compile a function and keep the machine code on disk, where there is a folder that can be written.
+
+    Numba looks for changes in the function's own file; an engine is made of several, so a digest is part of its name.
+    """
+    sources = sorted(Path(__file__).parent.glob("*.py"))
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
+    function.__qualname__ += f"_{digest[:12]}"
+    try:
+        return njit(cache=True, error_model="numpy", **options)(function)
+    except RuntimeError:  # no place for a cache: compile in every process
+        return njit(error_model="numpy", **options)(function)
+
+
 def engine(function: Callable[..., Any]) -> Any:
-    """Compile a loop over episodes, cached on disk, that other threads may run beside."""
-    return njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})(function)
+    """Compile a loop over episodes that other threads may run beside."""
+    return cached(function, nogil=True, fastmath={"contract"})
 
 
 class _Announcement(event.Listener):  # type: ignore[misc]

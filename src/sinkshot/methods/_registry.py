@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from array_api_compat import array_namespace
+
 from sinkshot.errors import InputError, unknown_name
 from sinkshot.task import GramTask, Scores, Task
 
@@ -48,7 +50,19 @@ class Method:
         return {**known, **given}
 
     def __call__(self, task: Task | GramTask, **hyper: Any) -> Scores:
+        """Check the task's labels and run the method on it."""
+        _check_labels(task)
         return self.function(task, **self.bind(hyper))
+
+
+def _check_labels(task: Task | GramTask) -> None:
+    """Refuse labels out of range and classes without support, which no method can know."""
+    xp = array_namespace(task.labels)
+    if bool(xp.any((task.labels < 0) | (task.labels >= task.way))):
+        raise InputError(f"labels of supports must be 0 to {task.way - 1} in a task of {task.way} classes.")
+    for label in range(task.way):
+        if not bool(xp.all(xp.any(task.labels == label, axis=-1))):
+            raise InputError(f"class {label} of the task has no support in some episode; every class needs one.")
 
 
 METHODS: dict[str, Method] = {}

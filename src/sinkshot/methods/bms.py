@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from sinkshot.errors import InputError, unknown_name
+from sinkshot.errors import InputError, number, unknown_name, whole
 from sinkshot.methods._algebra import Rows, by_query, one_hot, rows_of, softmax
 from sinkshot.methods._registry import register
 from sinkshot.task import Array, GramTask, Scores, Task
@@ -103,13 +103,17 @@ def decide(
     if epochs == "auto":
         few = supports < 2 * way
         epochs = (0 if prior is None else 20) if few else 40
-    if not isinstance(epochs, int) or epochs < 0 or steps < 1 or passes < 1:
-        raise InputError(
-            f"BMS needs epochs >= 0 (or 'auto'), steps >= 1 and passes >= 1; given: {epochs!r}, {steps}, {passes}."
-        )
-    if lam <= 0 or kappa <= 0:
-        raise InputError(f"BMS needs lam > 0 and kappa > 0; given: {lam}, {kappa}.")
-    return Settings(lam, epochs, steps, passes, lr, momentum, kappa, _proportions(prior, way), variant)
+    return Settings(
+        number("lam", lam, above=0),
+        whole("epochs (unless 'auto')", epochs, least=0),
+        whole("steps", steps, least=1),
+        whole("passes", passes, least=1),
+        number("lr", lr, above=0),
+        number("momentum", momentum),
+        number("kappa", kappa, above=0),
+        _proportions(prior, way),
+        variant,
+    )
 
 
 def _proportions(prior: Prior, way: int) -> np.ndarray[Any, Any] | None:
@@ -119,7 +123,10 @@ def _proportions(prior: Prior, way: int) -> np.ndarray[Any, Any] | None:
         if prior != "balanced":
             raise InputError(f"prior must be 'balanced' or one proportion per class; {prior!r} was given.")
         return np.full(way, 1.0 / way)
-    shares = np.asarray(prior, dtype=np.float64)
+    try:
+        shares = np.asarray(prior, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"prior must be 'balanced' or one proportion per class; {prior!r} was given.") from None
     if shares.shape[-1:] != (way,) or (shares < 0).any() or not np.allclose(shares.sum(-1), 1.0, atol=1e-3):
         raise InputError(f"prior must be {way} proportions that sum to one; {prior!r} was given.")
     return np.asarray(shares / shares.sum(-1, keepdims=True))
@@ -130,8 +137,7 @@ class Solution:
     """The last allocation of the queries, rows summing to one, and the weights it leads to."""
 
     assignment: Array  # [R, way, q]
-    coefficients: Array  # [R, way, N] of the weights that gave it
-    refine: Callable[[], Array]  # computes the coefficients after one more update of the weights
+    refine: Callable[[], Array]  # computes the coefficients [R, way, N] of those weights
 
 
 def solve(task: Task | GramTask, settings: Settings) -> Solution:
@@ -143,7 +149,7 @@ def solve(task: Task | GramTask, settings: Settings) -> Solution:
     min_size = _first_min_size(settings, shots, rows.queries, task.way)
     target = _target(settings, shots, rows.queries)
 
-    a, scores = _unit(rows.means(), rows)
+    _, scores = _unit(rows.means(), rows)
     for step in range(settings.steps):
         free = scores if letter else scores[..., rows.supports :]  # the rows that Sinkhorn allocates
         kernel = _kernel(free, settings.lam)
@@ -155,11 +161,11 @@ def solve(task: Task | GramTask, settings: Settings) -> Solution:
         if step == settings.steps - 1:
             break
         min_size = _min_size(assignment, rows.queries, settings.variant)
-        a, scores = _update(assignment, rows, settings)
+        _, scores = _update(assignment, rows, settings)
 
     of_queries = assignment[..., rows.supports :]
     of_queries = of_queries / xp.sum(of_queries, axis=-2, keepdims=True)
-    return Solution(of_queries, a, refine=lambda: _update(assignment, rows, settings)[0])
+    return Solution(of_queries, refine=lambda: _update(assignment, rows, settings)[0])
 
 
 def _first_min_size(settings: Settings, shots: Array, queries: int, way: int) -> Array:

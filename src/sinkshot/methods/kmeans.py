@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array_api_compat import array_namespace
 
+from sinkshot.errors import whole
 from sinkshot.methods._algebra import by_query, one_hot, rows_of, softmax
 from sinkshot.methods._registry import register
 from sinkshot.task import GramTask, Scores, Task
@@ -24,6 +25,7 @@ def kmeans(task: Task | GramTask, *, steps: int = 500) -> Scores:
     steps : int
         Most updates of the centres.
     """
+    steps = whole("steps", steps, least=0)
     rows = rows_of(task)
     xp = array_namespace(rows.member)
     share = rows.queries / task.way

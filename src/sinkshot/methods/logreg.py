@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array_api_compat import array_namespace, device
 
-from sinkshot.errors import InputError
+from sinkshot.errors import number, whole
 from sinkshot.methods._algebra import by_query, one_hot, softmax
 from sinkshot.methods._registry import register
 from sinkshot.task import Scores, Task
@@ -34,11 +34,11 @@ def logreg(task: Task, *, C: float = 1.0, steps: int = 10_000, tolerance: float 
     steps : int
         Most steps; the fit ends earlier once no logit moves by more than `tolerance`.
     """
-    if C <= 0:
-        raise InputError(f"C must be above zero; {C} was given.")
+    C, steps, tolerance = number("C", C, above=0), whole("steps", steps, least=1), number("tolerance", tolerance)
     xp = array_namespace(task.support, task.query)
-    transposed = xp.matrix_transpose(task.support)
-    gram = task.support @ transposed  # [R, l, l]
+    centre = xp.mean(task.support, axis=-2, keepdims=True)  # the intercept takes it up; without it, fewer digits cancel
+    support, query = task.support - centre, task.query - centre
+    gram = support @ xp.matrix_transpose(support)  # [R, l, l]
     target = one_hot(task.labels, task.way, task.support)  # [R, way, l]
     supports = gram.shape[-1]
     bound = xp.linalg.inv(xp.eye(supports, dtype=gram.dtype, device=device(gram)) + (C / 2) * gram)
@@ -66,5 +66,5 @@ def logreg(task: Task, *, C: float = 1.0, steps: int = 10_000, tolerance: float 
         active = active & (xp.max(xp.abs(moved + intercept_step), axis=(-2, -1), keepdims=True) > tolerance)
         if not bool(xp.any(active)):
             break
-    logits = a @ (task.support @ xp.matrix_transpose(task.query)) + intercept  # [R, way, q]
+    logits = a @ (support @ xp.matrix_transpose(query)) + intercept  # [R, way, q]
     return Scores(by_query(softmax(logits, axis=-2)))

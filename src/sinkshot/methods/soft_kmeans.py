@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array_api_compat import array_namespace
 
+from sinkshot.errors import number, whole
 from sinkshot.methods._algebra import by_query, rows_of, softmax
 from sinkshot.methods._registry import register
 from sinkshot.task import Array, GramTask, Scores, Task
@@ -24,6 +25,7 @@ def soft_kmeans(task: Task | GramTask, *, temperature: float = 5.0, steps: int =
     steps : int
         Assignments computed; the last is the answer, with the centres of the step before.
     """
+    temperature, steps = number("temperature", temperature, above=0), whole("steps", steps, least=1)
     assignment, _ = refine(task, temperature, steps)
     return Scores(by_query(assignment))
 
