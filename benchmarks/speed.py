@@ -145,12 +145,13 @@ def growth(bank: FeatureBank, engine: str, episodes: int) -> dict[str, list[tupl
 
 
 def peak_memory(engine: str, episodes: int, method: str = "bms") -> dict[str, float]:
-    """Peak memory of a whole process that evaluates, MiB, and its seconds."""
+    """Peak memory of a whole process that evaluates, MiB, and its seconds (Linux)."""
     code = (
-        "import resource, time, sinkshot;"
+        "import pathlib, re, time, sinkshot;"
         f"bank = sinkshot.load({BUNDLED!r}); start = time.perf_counter();"
         f"sinkshot.evaluate(bank, sinkshot.Recipe(episodes={episodes}), method={method!r}, engine={engine!r});"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, time.perf_counter() - start)"
+        "seconds = time.perf_counter() - start; status = pathlib.Path('/proc/self/status').read_text();"
+        "print(int(re.search(r'VmHWM:\\s+(\\d+)', status)[1]) / 1024, seconds)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     mebibytes, seconds = map(float, done.stdout.split())

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 from threadpoolctl import threadpool_limits
 
 import sinkshot
+
+# No deadline, since machines stall; and where a change is judged, the same examples for everybody.
+settings.register_profile("here", deadline=None, derandomize=bool(os.environ.get("CI")))
+settings.load_profile("here")
 
 GOLDEN = Path(__file__).parent / "golden"
 

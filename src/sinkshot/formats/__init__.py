@@ -6,16 +6,15 @@ goes to a temporary file in the same folder, reaches the disk, and then takes th
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import stat
 from importlib import import_module, resources
 from pathlib import Path
-from secrets import token_hex
 
 from sinkshot.bank import FeatureBank
 from sinkshot.errors import InputError, unknown_name
+from sinkshot.files import replacing
 
 READERS = {".safetensors": "native", ".npz": "npz", ".npy": "npy", ".plk": "plk", ".pkl": "plk", ".pickle": "plk"}
 WRITERS = {".safetensors": "native", ".npz": "npz"}
@@ -45,30 +44,12 @@ def read(path: str | os.PathLike[str], labels: str | os.PathLike[str] | None = N
 
 def write(bank: FeatureBank, path: str | os.PathLike[str], store: str = "float32") -> None:
     """Write a bank so that `path` holds either all of it or what it held before."""
-    file = Path(os.path.realpath(as_path(path)))
+    file = as_path(path)
     kind = _kind(file, WRITERS)
     if store not in STORES:
         raise unknown_name("store", str(store), STORES)
-    if not file.parent.is_dir():
-        raise InputError(f"{file} cannot be written: there is no folder {file.parent}; make it first.")
-    if file.exists() and not file.is_file():
-        raise InputError(f"{file} cannot be written: a folder or device has that name; choose another.")
-    temporary = file.with_name(f".sinkshot-{token_hex(8)}.tmp")
-    try:
-        temporary.touch(exist_ok=False)
-        mode = stat.S_IMODE((file if file.exists() else temporary).stat().st_mode)
+    with replacing(file) as temporary:
         import_module(f"sinkshot.formats.{kind}").write(bank, temporary, store)
-        os.chmod(temporary, mode)  # the safetensors library makes its files private
-        _reach_the_disk(temporary)
-        os.replace(temporary, file)
-        _reach_the_disk(file.parent)
-    except InputError as error:
-        raise InputError(f"{file} cannot be written: {error}") from error
-    except OSError as error:
-        raise InputError(f"{file} cannot be written: {error.strerror or error}.") from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
 
 
 def bundled() -> tuple[str, ...]:
@@ -116,11 +97,3 @@ def _kind(file: Path, known: dict[str, str]) -> str:
         what = f"the suffix {file.suffix!r}" if file.suffix else "no suffix"
         raise InputError(f"{file} has {what}; expected one of {', '.join(known)}.")
     return kind
-
-
-def _reach_the_disk(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

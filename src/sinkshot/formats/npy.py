@@ -53,7 +53,7 @@ def _labels(file: Path) -> NDArray[Any]:
                 f"line {number} of the labels file {file} holds {len(row)} values; write one label a line."
             )
     values = [row[0].strip() for row in rows]
-    numbers = all(value.removeprefix("-").isdecimal() and str(int(value)) == value for value in values)
+    numbers = all(len(v) < 19 and v.removeprefix("-").isdecimal() and str(int(v)) == v for v in values)
     return np.array([int(value) for value in values] if numbers else values)
 
 

@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
-from pathlib import Path
-from secrets import token_hex
 from typing import Any
 
 import jinja2
 
-from sinkshot.errors import InputError
+from sinkshot.files import replacing
 
 
 def write_page(path: str | os.PathLike[str], template: str, **content: Any) -> None:
     """Fill a template of this folder and write it; until all of it is on the disk, `path` keeps what it held."""
     html = _environment().get_template(template).render(**content)
-    file = Path(os.path.realpath(path))
-    temporary = file.with_name(f".sinkshot-{token_hex(8)}.tmp")
-    try:
-        with open(temporary, "xb") as out:
-            out.write(html.encode("utf-8", errors="replace"))  # names may hold bytes that never were text
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(temporary, file)
-    except OSError as error:
-        raise InputError(f"{file} cannot be written: {error.strerror or error}.") from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
+    with replacing(path) as temporary:
+        temporary.write_bytes(html.encode("utf-8", errors="replace"))  # names may hold bytes that never were text
 
 
 def _environment() -> jinja2.Environment:
