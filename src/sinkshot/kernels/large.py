@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkshot.kernels.threads import announced, cached
-from sinkshot.methods.bms import LEAST_LOGIT, Settings
+from sinkshot.methods._algebra import one_hot
+from sinkshot.methods.bms import LEAST_LOGIT, Settings, column_target, first_min_size, min_size_of
 from sinkshot.task import Task
 
 Floats = NDArray[np.floating[Any]]
@@ -45,27 +46,19 @@ def solve(task: Task, settings: Settings) -> tuple[Floats, Floats]:
 
 def _solve(task: Task, settings: Settings) -> tuple[Floats, Floats]:
     support, query = np.ascontiguousarray(task.support[0]), np.ascontiguousarray(task.query[0])
-    member = (np.arange(task.way)[:, None] == task.labels[0]).astype(query.dtype)  # [way, l]
-    shots = member.sum(axis=1)
-    letter = settings.variant == "letter"
-    weights = _unit(member @ support / shots[:, None])
-    min_size = float(shots.min())
-    if settings.variant == "robust":
-        min_size = min(min_size, max(1.0, len(query) // task.way))
-    target = _target(settings, shots, len(query))
-
+    member = one_hot(task.labels[0], task.way, query)  # [way, l]
+    shots = member.sum(axis=1, keepdims=True)  # [way, 1]
+    weights = _unit(member @ support / shots)
+    min_size = first_min_size(settings, shots, len(query), task.way)
+    target = column_target(settings, shots, len(query))
     for _ in range(settings.steps):
         free = _scores(weights, query)
-        if letter:
-            free = np.hstack([free, _scores(weights, support)])
-        allocated = transport(free, settings, min_size, target)
-        of_query = allocated[:, : len(query)]
-        of_support = allocated[:, len(query) :] if letter else member
-        sizes = np.bincount(of_query.argmax(axis=0), minlength=task.way)
-        if settings.variant == "robust":
-            min_size = max(1.0, float(sizes.min()))
-        else:
-            min_size = float((sizes + np.bincount(of_support.argmax(axis=0), minlength=task.way)).min())
+        if settings.variant == "letter":
+            free = np.hstack([_scores(weights, support), free])
+        allocated = transport(free, settings, float(min_size.item()), None if target is None else target[:, 0])
+        assignment = allocated if settings.variant == "letter" else np.hstack([member, allocated])  # [way, N]
+        min_size = min_size_of(assignment, len(query), settings.variant)
+        of_support, of_query = assignment[:, : len(support)], assignment[:, len(support) :]
         weights = _unit(of_query @ query + of_support @ support)
         weights = _logistic_regression(weights, ((query, of_query), (support, of_support)), settings)
     return of_query / of_query.sum(axis=0), weights
@@ -78,13 +71,6 @@ def _scores(weights: Floats, x: Floats) -> Floats:
         rows = slice(start, start + 2 * _BLOCK)
         scores[:, rows] = (x[rows] @ weights.T).T
     return scores
-
-
-def _target(settings: Settings, shots: Floats, queries: int) -> Floats | None:
-    if settings.prior is None:
-        return None
-    share = (queries * settings.prior).astype(shots.dtype)
-    return share + shots if settings.variant == "letter" else share
 
 
 def _unit(weights: Floats) -> Floats:

@@ -146,8 +146,8 @@ def solve(task: Task | GramTask, settings: Settings) -> Solution:
     xp = array_namespace(rows.member)
     letter = settings.variant == "letter"
     shots = xp.sum(rows.member, axis=-1, keepdims=True)  # [R, way, 1]
-    min_size = _first_min_size(settings, shots, rows.queries, task.way)
-    target = _target(settings, shots, rows.queries)
+    min_size = first_min_size(settings, shots, rows.queries, task.way)
+    target = column_target(settings, shots, rows.queries)
 
     _, scores = _unit(rows.means(), rows)
     for step in range(settings.steps):
@@ -160,7 +160,7 @@ def solve(task: Task | GramTask, settings: Settings) -> Solution:
         assignment = allocated if letter else rows.with_queries(rows.member, allocated)  # [R, way, N]
         if step == settings.steps - 1:
             break
-        min_size = _min_size(assignment, rows.queries, settings.variant)
+        min_size = min_size_of(assignment, rows.queries, settings.variant)
         _, scores = _update(assignment, rows, settings)
 
     of_queries = assignment[..., rows.supports :]
@@ -168,13 +168,14 @@ def solve(task: Task | GramTask, settings: Settings) -> Solution:
     return Solution(of_queries, refine=lambda: _update(assignment, rows, settings)[0])
 
 
-def _first_min_size(settings: Settings, shots: Array, queries: int, way: int) -> Array:
+def first_min_size(settings: Settings, shots: Array, queries: int, way: int) -> Array:
+    """Where the minimum size starts: at the smallest shot, [R, 1, 1] for shots [R, way, 1]."""
     xp = array_namespace(shots)
     smallest = xp.min(shots, axis=-2, keepdims=True)  # [R, 1, 1]
     return xp.clip(smallest, max=float(max(1, queries // way))) if settings.variant == "robust" else smallest
 
 
-def _target(settings: Settings, shots: Array, queries: int) -> Array | None:
+def column_target(settings: Settings, shots: Array, queries: int) -> Array | None:
     """Column sums that a prior asks for, [R or 1, way, 1]."""
     if settings.prior is None:
         return None
@@ -220,7 +221,7 @@ def sinkhorn(kernel: Array, target: Array, passes: int) -> Array:
     return u * kernel * v
 
 
-def _min_size(assignment: Array, queries: int, variant: str) -> Array:
+def min_size_of(assignment: Array, queries: int, variant: str) -> Array:
     """Size of the smallest class by the labels of an allocation (Eq. 15), [R, 1, 1]."""
     xp = array_namespace(assignment)
     way, rows = assignment.shape[-2:]
