@@ -36,7 +36,7 @@ def evaluate(
         list[str] | None, typer.Option("--set", help="[METHOD.]KEY=VALUE, a hyper-parameter; may be repeated.")
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, or another torch device.")] = "auto",
-    engine: Annotated[str, typer.Option(help="auto, or one to force.")] = "auto",
+    engine: Annotated[str, typer.Option(help="auto, numpy, numba, torch or triton.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
     """Measure methods on few-shot episodes of a feature bank.
