@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -91,6 +92,22 @@ def test_episodes_of_another_bank_are_refused(blobs):
     for engine in ("numpy", "numba"):
         with pytest.raises(InputError, match="the bank has 320 rows"):
             evaluate(blobs, drawn, method="bms", engine=engine)
+
+
+@pytest.mark.parametrize("engine", ["numpy", "numba"])
+def test_episodes_that_contradict_themselves_are_refused(blobs, engine):
+    drawn = SMALL.draw(blobs.labels)
+    short = replace(drawn, support_labels=drawn.support_labels[:, :1])
+    missing = replace(drawn, support_labels=np.where(drawn.support_labels == 3, 2, drawn.support_labels))
+    for wrong, words in ((short, "same shapes"), (missing, "class 3 has no support")):
+        with pytest.raises(InputError, match=words):
+            evaluate(blobs, wrong, method="bms", engine=engine)
+
+
+@pytest.mark.parametrize("prior", [[[0.1], [0.2, 0.3]], 0.5, [[0.25] * 4] * 60], ids=str)
+def test_a_prior_that_is_no_list_of_proportions_is_refused(blobs, prior):
+    with pytest.raises(InputError, match="prior"):
+        evaluate(blobs, SMALL, method="bms", prior=prior, engine="numba")
 
 
 def test_no_episode_is_refused_and_a_single_one_warned_of(blobs):

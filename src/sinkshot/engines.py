@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from threading import Lock
 from types import SimpleNamespace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -31,6 +32,12 @@ STAGES = ("sample", "prepare", "classify")
 _DRAWN_AT_ONCE = 4096  # episodes
 _ON_DEVICE_AT_ONCE = 1 << 16
 _MOST_ROWS = 600  # of an episode: its Gram matrix should stay in a core's cache
+_GRAM_BYTES = 32 << 20  # of Gram matrices at once, where NumPy goes on with them
+_WORK = 2_000_000_000  # rows^2 * way * (epochs + 1) of the episodes of one chunk: about a second of two cores
+_OUT_OF_RANGE = (
+    "the features are too large or too small for float32 under this chain, so the answer is not a number. "
+    "Scale them, or let the chain begin with E."
+)
 _PAYS_FROM = 500  # episodes: below, NumPy is done before a compiler would be
 
 
@@ -60,6 +67,45 @@ class Job:
         """Rows in an episode, supports and queries."""
         way, shot, query = self.recipe.way, self.recipe.shot, self.recipe.query
         return way * (shot + (2 if self.recipe.protocol == "open-set" else 1) * query)
+
+
+def _by_inner_products(job: Job) -> bool:
+    """Whether a job can be done on Gram matrices alone, with the digits of float32.
+
+    Fused logistic regression follows the lengths of weights by their changes, which is exact enough for rows of unit
+    length; on longer ones digits cancel, so a chain must end in E where there is any.
+    """
+    ends_in_unit_length = bool(job.steps) and job.steps[-1].name == "E"
+    if job.method.function is bms.bms and not ends_in_unit_length:
+        supports = job.recipe.way * job.recipe.shot
+        if bms.decide(job.recipe.way, supports, **job.hyper).epochs > 0:
+            return False
+    return job.method.gram and preprocess.centring(preprocess.split(job.steps)[1]) is not None
+
+
+class _OneBlasThread:
+    """Keeps BLAS to one thread while any evaluation is inside; the last one out gives the others back."""
+
+    def __init__(self) -> None:
+        self.lock, self.inside = Lock(), 0
+        self.limit: Any = None
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if self.inside == 0:
+                from threadpoolctl import threadpool_limits
+
+                self.limit = threadpool_limits(1, user_api="blas")
+            self.inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self.lock:
+            self.inside -= 1
+            if self.inside == 0:
+                self.limit.restore_original_limits()
+
+
+_ONE_BLAS_THREAD = _OneBlasThread()
 
 
 class Engine:
@@ -99,10 +145,7 @@ class Engine:
 
     def _quiet(self) -> AbstractContextManager[object]:
         """Keep BLAS to one thread: on matrices of an episode's size more of them only wait for each other."""
-        from threadpoolctl import threadpool_limits
-
-        limits: AbstractContextManager[object] = threadpool_limits(1, user_api="blas")
-        return limits
+        return _ONE_BLAS_THREAD
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:
@@ -198,8 +241,7 @@ class TritonEngine(TorchEngine):
         from sinkshot.kernels import gpu
 
         way, supports = job.recipe.way, job.recipe.way * job.recipe.shot
-        fits = gpu.fits(way, supports, job.rows - supports, job.bank.width)
-        return job.method.gram and fits and preprocess.centring(preprocess.split(job.steps)[1]) is not None
+        return _by_inner_products(job) and gpu.fits(way, supports, job.rows - supports, job.bank.width)
 
     def run(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64] | None]]:
         """Yield accuracies [r] chunk by chunk; balanced episodes never leave the device."""
@@ -260,10 +302,7 @@ class NumbaEngine(Engine):
     @classmethod
     def takes(cls, job: Job) -> bool:
         """Whether the method needs inner products alone, and the chain and the size allow to make them."""
-        _, task_wise = preprocess.split(job.steps)
-        prior = job.hyper.get("prior")
-        one_prior = prior is None or isinstance(prior, str) or np.ndim(prior) == 1
-        return job.method.gram and one_prior and preprocess.centring(task_wise) is not None and job.rows <= _MOST_ROWS
+        return _by_inner_products(job) and job.rows <= _MOST_ROWS
 
     @classmethod
     def pays(cls, job: Job) -> bool:
@@ -271,13 +310,21 @@ class NumbaEngine(Engine):
         return job.total >= _PAYS_FROM
 
     def _chunk_size(self) -> int:
-        """As much as is done between two signs of progress, or as NumPy handles well where it does the rest."""
-        return 1024 if self.job.method.function is bms.bms else 128
+        """As much as is done in about a second, or as NumPy handles well where it does the rest."""
+        job = self.job
+        if job.method.function is not bms.bms:
+            return max(1, min(128, _GRAM_BYTES // (4 * job.rows**2)))
+        settings = bms.decide(job.recipe.way, job.recipe.way * job.recipe.shot, **job.hyper)
+        return max(16, min(1024, _WORK // (job.rows**2 * job.recipe.way * (settings.epochs + 1))))
 
     def _rows(self) -> Array:
         from sinkshot.kernels.gram import padded
 
-        return padded(super()._rows())
+        rows = padded(super()._rows())
+        largest = max(float(rows.max()), -float(rows.min()))
+        if not 1e-12 < largest < 1e12:  # their products would leave float32
+            raise InputError(_OUT_OF_RANGE)
+        return rows
 
     def _scores(self, rows: Array, chunk: Episodes) -> Scores:
         from sinkshot.kernels import cpu, gram
@@ -311,6 +358,8 @@ def pick(name: str, device: str, job: Job) -> Engine:
     if name == "auto":
         able = [ENGINES[n] for n in (_ON_CPU if device == "cpu" else _ON_GPU) if ENGINES[n].takes(job)]
         name = next(e.name for e in able if e.pays(job))
+    elif name == "triton" and importlib.util.find_spec("triton") is None:
+        raise InputError("the engine triton needs triton and torch: pip install 'sinkshot[gpu]'.")
     elif not ENGINES[name].takes(job):
         chain = preprocess.spell(job.steps) or "no preprocessing"
         raise InputError(
@@ -339,8 +388,8 @@ def _check_torch(device: str) -> None:
     import torch
 
     try:
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
+        torch.zeros(1, device=device).cpu()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).split("\n")[0]
         raise InputError(f"torch cannot use the device {device!r} here: {reason}") from None
 
@@ -353,10 +402,7 @@ def accuracy(scores: Scores, chunk: Episodes) -> NDArray[np.float64]:
     """Share of the queries of known classes that are labelled right, [R]."""
     probabilities = _numpy(scores.probabilities)
     if not np.isfinite(probabilities).all():
-        raise InputError(
-            "the method's answer is not a number: the features are too large or too small for float32 under this "
-            "chain. Scale them, or let the chain begin with E."
-        )
+        raise InputError(_OUT_OF_RANGE)
     predicted = probabilities.argmax(axis=-1)
     known = chunk.query_labels >= 0
     right = (predicted == chunk.query_labels) & known

@@ -18,6 +18,7 @@ from sinkshot.bank import FeatureBank
 from sinkshot.engines import Engine, Job, pick
 from sinkshot.episodes import Episodes, Recipe
 from sinkshot.errors import DataWarning, InputError
+from sinkshot.methods import bms
 
 Progress = Callable[[int, int], None]
 """Called with the number of episodes done and in all."""
@@ -169,7 +170,9 @@ def _job(
         raise InputError(f"the base features have {base.width} columns and the bank has {bank.width}.")
     _check_episodes(episodes, bank)
     chosen = methods.get(method)
-    if np.ndim(hyper.get("prior", 0)) > 1:
+    recipe = episodes if isinstance(episodes, Recipe) else episodes.recipe
+    prior = bms.proportions(hyper.get("prior"), recipe.way)
+    if prior is not None and prior.ndim > 1:
         raise InputError("a prior for evaluation is one proportion per class, the same for all episodes.")
     steps = _own_chain(chosen, bank, base) if chain is None else preprocessing.parse(chain)
     return Job(bank, episodes, chosen, chosen.bind(hyper), steps, base)
@@ -183,11 +186,18 @@ def _check_episodes(episodes: Episodes | Recipe, bank: FeatureBank) -> None:
     if total == 1:
         warnings.warn("one episode has no interval: its half-width is given as zero.", DataWarning, stacklevel=4)
     if isinstance(episodes, Episodes):
+        shapes = [a.shape for a in (episodes.support, episodes.support_labels, episodes.query, episodes.query_labels)]
+        if shapes[0] != shapes[1] or shapes[2] != shapes[3] or shapes[0][0] != shapes[2][0]:
+            raise InputError(f"row numbers and labels of episodes must have the same shapes; given: {shapes}.")
         rows = np.hstack([episodes.support, episodes.query])
         if rows.min() < 0 or rows.max() >= len(bank.labels):
             raise InputError(f"the episodes have rows up to {rows.max()}, and the bank has {len(bank.labels)} rows.")
-        if episodes.support_labels.min() < 0 or episodes.support_labels.max() >= episodes.recipe.way:
-            raise InputError(f"labels of supports must be 0 to {episodes.recipe.way - 1}.")
+        way, labels = episodes.recipe.way, episodes.support_labels
+        if labels.min() < 0 or labels.max() >= way:
+            raise InputError(f"labels of supports must be 0 to {way - 1}.")
+        for label in range(way):
+            if not (labels == label).any(axis=1).all():
+                raise InputError(f"class {label} has no support in some episode; every class needs one.")
 
 
 def _own_chain(method: methods.Method, bank: FeatureBank, base: FeatureBank | None) -> preprocessing.Chain:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+from concurrent.futures import ThreadPoolExecutor
 
 import numba
 import numpy as np
 import pytest
 from conftest import GOLDEN
+from threadpoolctl import threadpool_info
 
 from sinkshot import FeatureBank, InputError, Recipe, Task, draw, evaluate
 from sinkshot.kernels import gram, threads
@@ -85,7 +87,8 @@ def test_sizes_and_variants_give_the_reference_scores(exact, unit_rows, variant,
 @pytest.mark.parametrize("chain", ["", "E", "PEMn", "PEMbE", "PsEMnE"])
 def test_chains_that_a_gram_matrix_can_follow_give_the_reference_accuracy(bundled, chain):
     recipe = Recipe(shot=5, episodes=60, seed=2)
-    a, b = (evaluate(bundled, recipe, method="bms", preprocess=chain, engine=e) for e in ("numba", "numpy"))
+    hyper = {"method": "bms", "preprocess": chain, "epochs": 40 if chain.endswith("E") else 0}
+    a, b = (evaluate(bundled, recipe, engine=e, **hyper) for e in ("numba", "numpy"))
     assert np.abs(a.per_episode - b.per_episode).mean() < 0.002
 
 
@@ -126,9 +129,38 @@ def test_other_methods_profit_from_gram_matrices_and_answer_alike(bundled, name,
         np.testing.assert_allclose(a.auroc_per_episode, b.auroc_per_episode, atol=1e-3)
 
 
-def test_more_rows_to_allocate_than_there_are_stay_finite(exact, unit_rows):
+def test_fewer_rows_than_minimum_sizes_give_the_reference_scores(exact, unit_rows):
     episodes = draw(exact.labels, way=20, shot=20, query=1, episodes=3)
-    assert np.isfinite(fused(unit_rows, episodes, 20, settings(20, 400, epochs=2))).all()
+    numbers = settings(20, 400, epochs=2)
+    ours, theirs = fused(unit_rows, episodes, 20, numbers), reference(exact, episodes, 20, numbers)
+    np.testing.assert_allclose(ours, theirs, atol=1e-3)
+
+
+def test_long_rows_with_logistic_regression_are_left_to_the_readable_code(exact):
+    long = FeatureBank(exact.features * 100, exact.labels, exact.class_names)
+    recipe = Recipe(shot=5, episodes=600)
+    assert evaluate(long, recipe, method="bms", preprocess="", epochs=3).engine == "numpy"
+    assert evaluate(long, recipe, method="bms", preprocess="", epochs=0).engine == "numba"
+    with pytest.raises(InputError, match="numba cannot do bms"):
+        evaluate(long, recipe, method="bms", preprocess="", epochs=3, engine="numba")
+
+
+@pytest.mark.parametrize("scale", [1e20, 1e-20])
+def test_features_out_of_the_range_of_float32_products_end_in_a_sentence(exact, scale):
+    far = FeatureBank(exact.features * np.float32(scale), exact.labels, exact.class_names)
+    with pytest.raises(InputError, match="too large or too small"):
+        evaluate(far, Recipe(episodes=20), method="bms", preprocess="MnE", engine="numba")
+
+
+def test_evaluations_in_several_threads_agree_and_leave_blas_as_it_was(bundled):
+    before = [pool["num_threads"] for pool in threadpool_info()]
+    with ThreadPoolExecutor(4) as pool:
+        jobs = [pool.submit(evaluate, bundled, Recipe(episodes=40), method=m) for m in ("bms", "ncm") * 3]
+        results = [job.result() for job in jobs]
+    assert [pool["num_threads"] for pool in threadpool_info()] == before
+    for one in results[2:]:
+        same = results[0] if one.method == "bms" else results[1]
+        np.testing.assert_array_equal(one.per_episode, same.per_episode)
 
 
 def test_auto_takes_numpy_for_small_jobs_and_numba_for_large_ones(bundled):

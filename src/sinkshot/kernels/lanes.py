@@ -178,7 +178,7 @@ _E1, _E2, _E3, _E4, _E5 = (  # 2^r on [-1/2, 1/2], relative error 1.05e-7
 @part
 def exp2(x: Lanes) -> Lanes:
     """2^x."""
-    x = where_larger(x, _FLOOR, x, _FLOOR)
+    x = where_larger(_FLOOR, x, _FLOOR, x)  # what is not a number stays so
     n = x + _ROUND
     r = x - (n - _ROUND)
     return (((((_E5 * r + _E4) * r + _E3) * r + _E2) * r + _E1) * r + ONE) * _exponent(n)

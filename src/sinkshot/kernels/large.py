@@ -1,8 +1,8 @@
 """BMS for one large task, a practitioner's 20,000 to 100,000 rows: weights in feature space, work shared by threads.
 
 Products with the features go to BLAS; what remains, Sinkhorn's passes and the residuals of logistic regression, reads
-each array once per pass, in blocks of rows. Sums are taken block by block in a fixed order, so that answers do not
-depend on the number of threads. No N x N matrix is ever built.
+each array once per pass, in blocks of rows. Their sums are taken block by block in a fixed order, so that answers
+depend on the number of threads by BLAS's rounding alone. No N x N matrix is ever built.
 """
 
 from __future__ import annotations
@@ -88,10 +88,11 @@ def transport(scores: Floats, settings: Settings, min_size: float, target: Float
         v = v / v.max()
         used = v  # the scales that u belongs to
         _column_sums(kernel, v, partial)
-        sizes = v * partial.sum(axis=0)
+        sums = partial.sum(axis=0)
         if target is not None:
-            v = used = v * target / sizes
+            v = used = target / sums
             continue
+        sizes = v * sums
         small = sizes < min_size
         if not small.any():
             break

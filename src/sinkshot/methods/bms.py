@@ -111,12 +111,13 @@ def decide(
         number("lr", lr, above=0),
         number("momentum", momentum),
         number("kappa", kappa, above=0),
-        _proportions(prior, way),
+        proportions(prior, way),
         variant,
     )
 
 
-def _proportions(prior: Prior, way: int) -> np.ndarray[Any, Any] | None:
+def proportions(prior: Prior, way: int) -> np.ndarray[Any, Any] | None:
+    """Return a prior as class proportions that sum to one, [way] or [R, way]; None stays None."""
     if prior is None:
         return None
     if isinstance(prior, str):
