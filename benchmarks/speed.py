@@ -144,6 +144,19 @@ def growth(bank: FeatureBank, engine: str, episodes: int) -> dict[str, list[tupl
     return found
 
 
+def width_ratios(bank: FeatureBank) -> list[dict[str, Any]]:
+    """How much more 3,840 features cost than 640, for the three kinds of BMS in the paper."""
+    wide, found = widened(bank, 3840), []
+    for method, shot, episodes in (("bms", 1, 10_000), ("bms-star", 1, 3000), ("bms", 5, 2000)):
+        recipe = Recipe(shot=shot, episodes=episodes)
+        narrow_rate, wide_rate = (measure(b, method, recipe, "numba").rate for b in (bank, wide))
+        found.append({"method": method, "shot": shot, "rate": narrow_rate, "rate_wide": wide_rate})
+        print(
+            f"  3,840 features, {method} {shot}-shot: {narrow_rate / wide_rate:.1f} times the cost of 640", flush=True
+        )
+    return found
+
+
 def peak_memory(engine: str, episodes: int, method: str = "bms") -> dict[str, float]:
     """Peak memory of a whole process that evaluates, MiB, and its seconds (Linux)."""
     code = (
@@ -208,6 +221,7 @@ def main() -> None:
     report["scikit_learn"] = {str(shot): scikit_learn_loop(bank, shot, 100) for shot in (1, 5)}
     if not args.quick:
         report["growth"] = growth(bank, "numba", 2000)
+        report["width"] = width_ratios(bank)
         report["memory"] = {engine: peak_memory(engine, 2000) for engine in ("numpy", "numba")}
         report["large_task"] = [large_task(rows) for rows in (20_000, 50_000)]
     if args.million:
