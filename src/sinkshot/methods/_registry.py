@@ -27,6 +27,10 @@ class Method:
     reference: str
     random: bool = False  # its public form draws random numbers
     gram: bool = False  # takes a GramTask as well: needs the inner products of an episode's rows and no more
+    balanced: bool = False  # takes for granted that the queries are shared evenly among the classes
+    features: bool = False  # needs features of the base classes (`Task.base`), not only their mean
+    ordered: bool = False  # its public form depends on which support of a class comes first
+    imbalanced: Mapping[str, Any] = field(default_factory=dict)  # the authors' constants for unequal query sizes
     fixed: Mapping[str, Any] = field(default_factory=dict)  # hyper-parameters that make it a method of its own
 
     @property
@@ -77,6 +81,10 @@ def register(
     without_base: str | None = None,
     random: bool = False,
     gram: bool = False,
+    balanced: bool = False,
+    features: bool = False,
+    ordered: bool = False,
+    imbalanced: Mapping[str, Any] | None = None,
     **fixed: Any,
 ) -> Callable[[Function], Function]:
     """Add a function from Task to Scores to the list under a name.
@@ -88,7 +96,9 @@ def register(
         if name in METHODS:
             raise InputError(f"a method called {name!r} is registered already.")
         chain = preprocess if without_base is None else without_base
-        METHODS[name] = Method(name, function, transductive, preprocess, chain, reference, random, gram, fixed)
+        traits = {"random": random, "gram": gram, "balanced": balanced, "features": features, "ordered": ordered}
+        constants = {"imbalanced": imbalanced or {}, "fixed": fixed}
+        METHODS[name] = Method(name, function, transductive, preprocess, chain, reference, **traits, **constants)
         return function
 
     return add

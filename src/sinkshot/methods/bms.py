@@ -44,7 +44,9 @@ class Settings:
 
 
 @register("bms", transductive=True, preprocess="PEMnE", gram=True, reference=_REFERENCE)
-@register("bms-star", transductive=True, preprocess="PEMnE", gram=True, reference=_REFERENCE, prior="balanced")
+@register(
+    "bms-star", transductive=True, preprocess="PEMnE", gram=True, balanced=True, reference=_REFERENCE, prior="balanced"
+)
 def bms(
     task: Task | GramTask,
     *,

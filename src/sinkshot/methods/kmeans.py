@@ -14,7 +14,14 @@ from sinkshot.methods._registry import register
 from sinkshot.task import GramTask, Scores, Task
 
 
-@register("kmeans", transductive=True, preprocess="PEMnE", gram=True, reference="Hu, Pateux, Gripon 2021, Table 4")
+@register(
+    "kmeans",
+    transductive=True,
+    preprocess="PEMnE",
+    gram=True,
+    balanced=True,
+    reference="Hu, Pateux, Gripon 2021, Table 4",
+)
 def kmeans(task: Task | GramTask, *, steps: int = 500) -> Scores:
     """Assign queries to the nearest centre and move the centres, until no query changes its class.
 

@@ -1,0 +1,137 @@
+"""What a study is: a table or a figure as data, whose cells can be measured and set beside a paper's values.
+
+A study is read from a TOML file (`reading`), its cells are measured (`running`), kept (`store`) and shown (`report`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from sinkshot.episodes import Recipe
+
+Metric = Literal["accuracy", "auroc"]
+Kind = Literal["table", "curve", "distribution", "projection", "gaussianity"]
+
+
+@dataclass(frozen=True)
+class Value:
+    """A number as a paper prints it, in percent."""
+
+    text: str  # "82.07 ± 0.25"
+    mean: float
+    ci95: float | None = None
+
+
+@dataclass(frozen=True)
+class BankKey:
+    """Which features a cell is measured on. Several backbones are concatenated, rows aligned."""
+
+    data_set: str  # "mini", "tiered", "cub", "cifar-fs", ...
+    backbones: tuple[str, ...]  # "wrn-28-10", "resnet18", ...
+    split: str = "novel"
+    trained_on: str | None = None  # the data set of the base classes, where it is another one
+    coordinates: int | None = None  # so many of the concatenated coordinates, drawn at random
+    selections: int = 1  # how often they are drawn: episodes are shared out evenly among the draws
+
+    def __str__(self) -> str:
+        origin = "" if self.trained_on is None else f" from {self.trained_on}"
+        drawn = "" if self.coordinates is None else f", {self.coordinates} coordinates"
+        return f"{self.data_set}{origin}, {'+'.join(self.backbones)}{drawn}"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number to be measured, with everything that decides it but the bank's content and the code."""
+
+    bank: BankKey
+    recipe: Recipe
+    method: str
+    preprocess: str | None = None  # None: the method's own
+    hyper: tuple[tuple[str, Any], ...] = ()  # sorted by name
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A fact about features rather than accuracy: distributions, a projection, the test for Gaussianity."""
+
+    bank: BankKey
+    kind: Kind
+    options: tuple[tuple[str, Any], ...] = ()  # sorted by name
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One place of a table or one point of a curve."""
+
+    cell: Cell | None  # None where only the paper has a number
+    paper: Value | None = None
+    metric: Metric = "accuracy"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table, or a series of a figure."""
+
+    label: str
+    entries: tuple[Entry, ...]  # one for each column
+    group: str = ""  # such as "Inductive"
+    details: tuple[str, ...] = ()  # further cells of text, such as the backbone; headed by `Sheet.heads`
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table, or a place on the x axis of a figure."""
+
+    label: str
+    group: str = ""  # such as "miniImageNet"
+    x: float | None = None  # of a figure
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """One table or one set of axes."""
+
+    label: str
+    columns: tuple[Column, ...] = ()
+    rows: tuple[Row, ...] = ()
+    heads: tuple[str, ...] = ("Method",)  # over `Row.label` and `Row.details`
+    axis: str = ""  # what x is, in a figure
+    elsewhere: str = ""  # the paper's values are of this other bank: shapes can be compared, values cannot
+    measure: Measure | None = None  # instead of rows, for the kinds that are no table or curve
+    paper: Mapping[str, Any] = field(default_factory=dict)  # the paper's values of a measure
+
+    def cells(self) -> Iterator[Cell]:
+        """Go through the cells to measure."""
+        return (entry.cell for row in self.rows for entry in row.entries if entry.cell is not None)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Something the paper says of a study that can be judged by measured numbers; `rule` names the judge."""
+
+    text: str
+    rule: str
+    options: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Study:
+    """A table or figure: sheets of places to fill, and what the paper says about them."""
+
+    name: str
+    title: str
+    kind: Kind
+    where: str = ""  # "Table 5"
+    about: str = ""
+    sheets: tuple[Sheet, ...] = ()
+    claims: tuple[Claim, ...] = ()
+
+    def cells(self) -> list[Cell]:
+        """Return every cell once, in the order of the tables."""
+        return list(dict.fromkeys(cell for sheet in self.sheets for cell in sheet.cells()))
+
+    def measures(self) -> list[Measure]:
+        """Return every measure once."""
+        return list(dict.fromkeys(sheet.measure for sheet in self.sheets if sheet.measure is not None))
