@@ -96,9 +96,21 @@ def register(
         if name in METHODS:
             raise InputError(f"a method called {name!r} is registered already.")
         chain = preprocess if without_base is None else without_base
-        traits = {"random": random, "gram": gram, "balanced": balanced, "features": features, "ordered": ordered}
-        constants = {"imbalanced": imbalanced or {}, "fixed": fixed}
-        METHODS[name] = Method(name, function, transductive, preprocess, chain, reference, **traits, **constants)
+        METHODS[name] = Method(
+            name,
+            function,
+            transductive,
+            preprocess,
+            chain,
+            reference,
+            random=random,
+            gram=gram,
+            balanced=balanced,
+            features=features,
+            ordered=ordered,
+            imbalanced=imbalanced or {},
+            fixed=fixed,
+        )
         return function
 
     return add
