@@ -29,9 +29,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         mode = stat.S_IMODE((file if file.exists() else temporary).stat().st_mode)
         yield temporary
         os.chmod(temporary, mode)  # some libraries make their files private
-        _reach_the_disk(temporary)
+        reach_the_disk(temporary)
         os.replace(temporary, file)
-        _reach_the_disk(file.parent)
+        reach_the_disk(file.parent)
     except InputError as error:
         raise InputError(f"{file} cannot be written: {error}") from error
     except OSError as error:
@@ -41,7 +41,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
             temporary.unlink()
 
 
-def _reach_the_disk(path: Path) -> None:
+def reach_the_disk(path: Path) -> None:
+    """Wait until a file, or the names in a folder, would survive a loss of power."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

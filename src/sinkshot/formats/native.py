@@ -15,6 +15,7 @@ that metadata, is read too: `features` and `labels` of any integer kind.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,12 @@ def write(bank: FeatureBank, path: Path, store: str) -> None:
 
 def header(bank: FeatureBank) -> str:
     """Return what a file keeps of a bank besides its arrays, as JSON. One string: the order of several is random."""
-    return json.dumps({"version": VERSION, "class_names": bank.class_names, "meta": dict(bank.meta)})
+    return header_of(bank.class_names, bank.meta)
+
+
+def header_of(class_names: Sequence[str], meta: Mapping[str, str]) -> str:
+    """Return that JSON from its parts."""
+    return json.dumps({"version": VERSION, "class_names": class_names, "meta": dict(meta)})
 
 
 def read_header(text: str) -> tuple[tuple[str, ...], dict[str, str]]:

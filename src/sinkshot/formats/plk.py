@@ -16,7 +16,7 @@ import pickle
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ from sinkshot.formats import source
 def read(path: Path) -> FeatureBank:
     """Read a bank from a pickle; classes keep the order of the dict, and those without rows are left out."""
     with path.open("rb") as file:
-        content = _plain(_Unpickler(file, encoding="latin1").load())  # latin1: strings of Python 2 are bytes
+        content = _plain(_unpickled(file))
     mean = None
     if isinstance(content, list | tuple) and len(content) >= 4 and isinstance(content[2], dict):
         mean, content = _plain(content[0]), content[2]
@@ -50,6 +50,27 @@ def read(path: Path) -> FeatureBank:
     labels = np.repeat(np.arange(len(classes)), [len(rows) for rows in classes.values()])
     base = {"": mean} if isinstance(mean, np.ndarray) and mean.shape == features.shape[1:] else {}
     return FeatureBank(features, labels, tuple(classes), source(path), base)
+
+
+def unpickle(file: IO[bytes]) -> Any:
+    """Return what a pickle of others holds, in plain dicts and lists with NumPy arrays; nothing of it is run."""
+    return _plain_throughout(_unpickled(file), {})
+
+
+def _unpickled(file: IO[bytes]) -> Any:
+    return _Unpickler(file, encoding="latin1").load()  # latin1: strings of Python 2 are bytes
+
+
+def _plain_throughout(value: Any, done: dict[int, Any]) -> Any:
+    """Go through containers, each once, however often the pickle refers to it."""
+    value = _plain(value)
+    if isinstance(value, dict) and id(value) not in done:
+        done[id(value)] = {}
+        done[id(value)].update((key, _plain_throughout(entry, done)) for key, entry in value.items())
+    if isinstance(value, list | tuple) and id(value) not in done:
+        done[id(value)] = []
+        done[id(value)].extend(_plain_throughout(entry, done) for entry in value)
+    return done.get(id(value), value)
 
 
 def _name(key: Any) -> str:

@@ -1,0 +1,1 @@
+"""From images to features: networks, data sets, training and extraction. Needs the extra `sinkshot[torch]`."""

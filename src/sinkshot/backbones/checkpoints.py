@@ -1,0 +1,152 @@
+"""Weights of networks: ours as safetensors, and those that others published, read without running anything.
+
+A file of ours holds the tensors of `state_dict()` and one metadata string `sinkshot`, a JSON object with the network's
+`name` and `options`, `mean` and `std` of the images, and `meta`. Of others, `torch.save` files are read (`.pt`, `.pth`,
+`.tar`: the state dict itself, or one inside a dict with the epoch and so on), with `weights_only`; names of parameters
+are brought to ours, and classifiers are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sinkshot.backbones.backbone import IMAGENET, Backbone, Triple, triple, weights_hash
+from sinkshot.backbones.networks import Network, build, our_name
+from sinkshot.errors import InputError
+from sinkshot.files import replacing
+
+VERSION = 1
+WRAPPERS = ("module.", "_orig_mod.", "feature.", "backbone.", "encoder.", "network.", "model.")  # stand before names
+HOLDERS = ("state", "state_dict", "model_state_dict", "model", "params", "network")  # keys under which a state may lie
+HEADS = re.compile(r"(^|\.)(linear\w*|fc\w*|classifier\w*|head\w*|rot\w*|L)\.")  # classifiers, which are not loaded
+
+
+def save(network: Network, path: str | Path, mean: Triple, std: Triple, meta: Mapping[str, str] | None = None) -> None:
+    """Write a network's weights, with all that is needed to use them, whole or not at all."""
+    from safetensors.torch import save_file
+
+    facts = {"version": VERSION, "name": network.name, "options": network.options, "mean": mean, "std": std}
+    header = json.dumps({**facts, "meta": dict(meta or {})})
+    state = {key: value.detach().cpu().contiguous() for key, value in network.state_dict().items()}
+    with replacing(path) as temporary:
+        save_file(state, temporary, metadata={"sinkshot": header})
+
+
+def load(path: str | Path | None, name: str | None = None, size: int | None = None, **options: Any) -> Backbone:
+    """Return a backbone with the weights of a file, ready to extract features.
+
+    A file of ours knows its network. For those of others give the `name` of the network, the `size` of the images that
+    it was trained on, and its `options` (see `networks.build`) where they differ from the defaults; images are then
+    normalised as ImageNet's. An `.onnx` file is a network of its own. `timm:NAME` is a model of timm, with timm's
+    weights where there is no file.
+    """
+    file = None if path is None else Path(path)
+    if file is not None and not file.is_file():
+        raise InputError(f"there is no file of weights {file} (looked from {Path.cwd()}).")
+    if name is not None and name.startswith("timm:"):
+        from sinkshot.backbones import timm
+
+        return timm.load(name.removeprefix("timm:"), None if file is None else _read(file)[1], size)
+    if file is None:
+        raise InputError("weights are needed: a file that training made, or a published one.")
+    if file.suffix.lower() == ".onnx":
+        from sinkshot.backbones import onnx
+
+        return onnx.load(file, name, size)
+    header, state = _read(file)
+    if header is not None:
+        if name not in (None, header["name"]):
+            raise InputError(f"{file} holds weights of {header['name']}, not of {name}.")
+        name, options = header["name"], {**header["options"], **options}
+    elif size is not None:
+        options = {"size": size, **options}
+    if name is None:
+        raise InputError(f"{file} does not say what network its weights belong to; name the backbone.")
+    network = build(name, **options)
+    network.load_state_dict(fitting(state, network, str(file)))
+    network.eval().requires_grad_(False)
+    known = header or {"mean": IMAGENET[0], "std": IMAGENET[1], "meta": {}}
+    mean, std = triple(known["mean"]), triple(known["std"])
+    digest = weights_hash(network.state_dict())
+    return Backbone(network, name, network.width, network.options["size"], mean, std, digest, known["meta"])
+
+
+def _read(file: Path) -> tuple[dict[str, Any] | None, dict[str, Tensor]]:
+    return _safetensors(file) if file.suffix.lower() == ".safetensors" else (None, _torch_file(file))
+
+
+def fitting(state: Mapping[str, Tensor], network: Network, source: str) -> dict[str, Tensor]:
+    """Return the tensors of a state dict under the names of a network; an error names what does not fit."""
+    wanted = network.state_dict()
+    found = {our_name(network.name, _unwrapped(key)): value for key, value in state.items()}
+    unexpected = [key for key in found if key not in wanted and not HEADS.search(key)]
+    missing = [key for key in wanted if key not in found and not key.endswith("num_batches_tracked")]
+    shapes = [key for key in wanted if key in found and found[key].shape != wanted[key].shape]
+    if missing or unexpected:
+        parts = [f"{what} {_few(keys)}" for what, keys in (("lacks", missing), ("has beyond", unexpected)) if keys]
+        raise InputError(f"{source} is no checkpoint of {network.name} that is known here: it {' and '.join(parts)}.")
+    if shapes:
+        told = [f"{key} {tuple(found[key].shape)}, not {tuple(wanted[key].shape)}" for key in shapes]
+        raise InputError(f"{source} has weights of another size than {network.name}: {_few(told)}; change its options.")
+    return {key: found.get(key, wanted[key]) for key in wanted}
+
+
+def _few(keys: list[str]) -> str:
+    rest = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
+    return ", ".join(keys[:3]) + rest
+
+
+def _unwrapped(key: str) -> str:
+    while (wrapper := next((word for word in WRAPPERS if key.startswith(word)), None)) is not None:
+        key = key.removeprefix(wrapper)
+    return key
+
+
+def _safetensors(file: Path) -> tuple[dict[str, Any] | None, dict[str, Tensor]]:
+    from safetensors import safe_open
+
+    try:
+        with safe_open(file, framework="pt") as opened:
+            state = {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118 (it is no dict)
+            text = (opened.metadata() or {}).get("sinkshot")
+        header = None if text is None else json.loads(text)
+    except Exception as error:
+        raise InputError(f"{file} is truncated, damaged or no .safetensors file ({error}); make it again.") from error
+    if header is not None and "options" not in header:
+        raise InputError(f"{file} is a feature bank, not the weights of a network.")
+    if header is not None and header["version"] > VERSION:
+        raise InputError(f"{file} has format version {header['version']}, this SinkShot reads up to {VERSION}.")
+    return header, state
+
+
+def _torch_file(file: Path) -> dict[str, Tensor]:
+    try:
+        content = torch.load(file, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        reason = re.sub(r"\s+", " ", str(error))
+        raise InputError(
+            f"{file} holds more than tensors and plain containers, and nothing of it was run ({reason:.160}...). "
+            "If you trust it, load it yourself and save its state dict."
+        ) from error
+    except Exception as error:  # a damaged file makes torch raise almost anything
+        raise InputError(f"{file} is truncated, damaged or no file of torch.save ({error}); get it again.") from error
+    return _state_in(content, file)
+
+
+def _state_in(content: Any, file: Path) -> dict[str, Tensor]:
+    for holder in (None, *HOLDERS):
+        inside = content if holder is None else content.get(holder)
+        if isinstance(inside, Mapping) and inside and all(isinstance(value, Tensor) for value in inside.values()):
+            return dict(inside)
+        if not isinstance(content, Mapping):
+            break
+    keys = f"a dict with {_few([str(key) for key in content])}" if isinstance(content, Mapping) else type(content)
+    raise InputError(f"{file} holds no state dict, nor one under {', '.join(HOLDERS)}; it holds {keys}.")

@@ -1,0 +1,191 @@
+"""Images: labelled images of a data set, decoded when asked for, and `check`, which looks at all beforehand."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkshot.backbones.datasets.sources import Opened, Pixels, Source, picked
+from sinkshot.errors import InputError
+
+NAMED = 20  # faults that are told one by one
+MARGIN = 1.15  # the short side is brought to this many times the crop
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Images:
+    """Labelled images. `pixels` decodes some of them, in parallel, resized and cropped to one size."""
+
+    source: Source
+    labels: NDArray[np.int64]  # [n], 0 .. classes-1
+    class_names: tuple[str, ...]
+    size: int | None = None  # side in pixels of what `pixels` gives; None: as they are, all of one size
+    margin: float = MARGIN
+    meta: Mapping[str, str] = field(default_factory=dict)  # data_set, split, layout
+    expected: Mapping[str, int] = field(default_factory=dict)  # images of a class, or of "" all classes, where known
+    faults: tuple[str, ...] = ()  # what was found wrong while listing them
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        facts = [f"{len(self)} images", f"{len(self.class_names)} classes", *self.meta.values()]
+        return f"Images({', '.join(facts)})"
+
+    @property
+    def names(self) -> list[str]:
+        """What each image is known by, such as its path below the data set's folder."""
+        return [self.source.name(i) for i in range(len(self))]
+
+    def pixels(self, indexes: Any) -> NDArray[np.uint8]:
+        """Decode the images with these numbers [n] to uint8 [n, h, w, 3]; all that fail are named in one error."""
+        rows = np.asarray(indexes, np.int64).ravel()
+        if isinstance(self.source, Pixels) and self.size in (None, *_square(self.source.pixels)):
+            return self.source.pixels[rows]
+        found, faults = [], []
+        for row, image in zip(rows, parallel(self._decoded, rows.tolist()), strict=True):
+            if isinstance(image, str):
+                faults.append(f"{self.source.name(int(row))}: {image}")
+            else:
+                found.append(image)
+        complain(faults)
+        if len(shapes := {image.shape for image in found}) > 1:
+            sizes = ", ".join(f"{w} x {h}" for h, w, _ in sorted(shapes)[:3])
+            raise InputError(f"images have different sizes ({sizes}, ...); give the size that all shall have.")
+        return np.stack(found) if found else np.empty((0, self.size or 1, self.size or 1, 3), np.uint8)
+
+    def _decoded(self, index: int) -> NDArray[np.uint8] | str:
+        try:
+            return fitted(self.source.open(index), self.size, self.margin)
+        except Exception as error:  # whatever PIL and its codecs raise at a broken file
+            return _reason(error)
+
+    def held(self) -> Images:
+        """Return the same images, decoded once and held in memory."""
+        pixels = np.concatenate([self.pixels(part) for part in parts(len(self), 4096)])
+        return replace(self, source=Pixels(pixels, "image"))
+
+    def only(self, indexes: Any) -> Images:
+        """Return the images with these numbers; classes of which none is left are dropped."""
+        rows = np.asarray(indexes, np.int64).ravel()
+        kept, labels = np.unique(self.labels[rows], return_inverse=True)
+        names = tuple(self.class_names[i] for i in kept)
+        source, numbers = picked(self.source, rows), labels.astype(np.int64)
+        return replace(self, source=source, labels=numbers, class_names=names, expected={}, faults=())
+
+
+def check(images: Images, *, decode: bool = False, subset: bool = False, progress: Progress | None = None) -> None:
+    """Look at every image before hours are spent; whatever is wrong comes out in one error that names it.
+
+    The header of each is read, or with `decode` the whole image; classes are counted, and held against the official
+    numbers where the data set is a known one, unless it is a `subset` on purpose.
+    """
+    complain(list(problems(images, decode, subset, progress)))
+
+
+def problems(images: Images, decode: bool, subset: bool, progress: Progress | None = None) -> Iterator[str]:
+    """Yield a sentence for each thing that is wrong with the images."""
+    yield from images.faults
+    counts = dict(zip(images.class_names, np.bincount(images.labels, minlength=len(images.class_names)), strict=True))
+    for name in (name for name, count in counts.items() if not count):
+        yield f"class {name!r} has no images"
+    for name, count in ({} if subset else images.expected).items():
+        found = int(counts.get(name, 0)) if name else len(images)
+        if found != count and (found or not name):
+            yield f"{f'class {name!r}' if name else 'the split'} has {found:,} images, {count:,} expected"
+    look = images._decoded if decode else lambda index: _header(images.source.open(index))
+    sizes: dict[Any, int] = {}
+    for index, found in enumerate(parallel(look, range(len(images)))):
+        if progress is not None and (index % 256 == 255 or index + 1 == len(images)):
+            progress(index + 1, len(images))
+        if isinstance(found, str):
+            yield f"{images.source.name(index)}: {found}"
+        else:
+            sizes.setdefault(found.shape[:2] if decode else found, index)
+    if images.size is None and len(sizes) > 1:
+        listed = ", ".join(f"{w} x {h} ({images.source.name(i)})" for (h, w), i in list(sizes.items())[:3])
+        yield f"images have {len(sizes)} different sizes, such as {listed}; give the size that all shall have"
+
+
+def complain(faults: list[str]) -> None:
+    """Raise one error that names up to 20 faults and counts the rest."""
+    if not faults:
+        return
+    rest = [f"and {len(faults) - NAMED:,} more"] if len(faults) > NAMED else []
+    many = "1 thing is" if len(faults) == 1 else f"{len(faults):,} things are"
+    lines = "\n  ".join([*faults[:NAMED], *rest])
+    raise InputError(f"{many} wrong with the images:\n  {lines}")
+
+
+def fitted(opened: Opened, size: int | None, margin: float) -> NDArray[np.uint8]:
+    """Decode an image to [size, size, 3], as a person sees it: upright, RGB.
+
+    The short side is brought down to `margin` times the size, and the middle is cut out, as the field does at test
+    time. Smaller images are enlarged to the size alone, so that nothing is cut away that was never there.
+    """
+    from PIL import Image, ImageOps
+
+    if isinstance(opened, np.ndarray) and size in (None, *_square(opened)):
+        return opened
+    image = Image.fromarray(opened) if isinstance(opened, np.ndarray) else Image.open(opened)
+    with image:
+        upright = ImageOps.exif_transpose(image).convert("RGB")
+    if size is None:
+        return np.asarray(upright)
+    width, height = upright.size
+    short = min(width, height)
+    side = max(size, min(short, round(size * margin)))
+    if side != short:
+        whole = (max(side, round(width * side / short)), max(side, round(height * side / short)))
+        upright = upright.resize(whole, Image.Resampling.BILINEAR)
+    left, top = (upright.width - size) // 2, (upright.height - size) // 2
+    return np.asarray(upright.crop((left, top, left + size, top + size)))
+
+
+def parallel(function: Callable[[int], Any], indexes: Iterable[int]) -> Iterator[Any]:
+    """Yield the results of a function in order, computed on all cores; a few thousand at most lie waiting."""
+    rows = list(indexes) if not isinstance(indexes, range) else indexes
+    with ThreadPoolExecutor(min(32, (os.cpu_count() or 1) + 1)) as pool:
+        for part in parts(len(rows), 4096):
+            groups = [[rows[part[i]] for i in group] for group in parts(len(part), 16)]
+            for results in pool.map(lambda group: [function(index) for index in group], groups):
+                yield from results
+
+
+def parts(count: int, step: int) -> Iterator[range]:
+    """Cut the numbers below `count` into ranges of `step`."""
+    return (range(start, min(start + step, count)) for start in range(0, count, step))
+
+
+def _header(opened: Opened) -> tuple[int, int] | str:
+    from PIL import Image
+
+    if isinstance(opened, np.ndarray):
+        return int(opened.shape[0]), int(opened.shape[1])
+    try:
+        with Image.open(opened) as image:
+            return image.height, image.width
+    except Exception as error:
+        return _reason(error)
+
+
+def _reason(error: Exception) -> str:
+    from PIL import UnidentifiedImageError
+
+    if isinstance(error, FileNotFoundError):
+        return "the file is missing"
+    if isinstance(error, UnidentifiedImageError):
+        return "it is no image, or a damaged one"
+    return f"it cannot be read ({getattr(error, 'strerror', None) or error})"
+
+
+def _square(pixels: NDArray[np.uint8]) -> tuple[int, ...]:
+    height, width = pixels.shape[-3:-1]
+    return (int(height),) if height == width else ()

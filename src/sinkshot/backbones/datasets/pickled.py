@@ -1,0 +1,36 @@
+"""What the field's pickles hold, read without running anything and taken for nothing that it is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkshot.errors import InputError
+from sinkshot.formats.plk import unpickle
+
+
+def read(file: Path) -> Any:
+    """Return the content of a pickle: plain dicts and lists with NumPy arrays."""
+    if not file.is_file():
+        raise InputError(f"{file.name} is missing.")
+    with file.open("rb") as opened:
+        return unpickle(opened)
+
+
+def pixels(value: Any) -> NDArray[np.uint8]:
+    """Return what must be an array of bytes."""
+    if not isinstance(value, np.ndarray) or value.dtype != np.uint8:
+        kind = value.dtype if isinstance(value, np.ndarray) else type(value).__name__
+        raise ValueError(f"an array of uint8 expected, {kind} found")
+    return value
+
+
+def flat(value: Any) -> list[int | str]:
+    """Return what must be a list or array [n] of integers or texts, one for each image."""
+    values = value.tolist() if isinstance(value, np.ndarray) else value
+    if not isinstance(values, list) or not all(isinstance(entry, int | str | bytes) for entry in values):
+        raise ValueError(f"a list of integers or texts expected, {type(value).__name__} found")
+    return [entry.decode("latin1") if isinstance(entry, bytes) else entry for entry in values]

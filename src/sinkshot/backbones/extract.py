@@ -1,0 +1,241 @@
+"""From images to a feature bank: batch by batch, onto the disk as it goes, and on from there if it was stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sinkshot import __version__
+from sinkshot.backbones.backbone import Backbone, normalised
+from sinkshot.backbones.datasets import Images
+from sinkshot.bank import blocks
+from sinkshot.errors import InputError, unknown_name, whole
+from sinkshot.formats.growing import STORES, Growing
+from sinkshot.preprocess import parse, run
+
+PREFIXES = ("", "E", "P", "PE")
+"""The chains after which the mean of the base classes is kept."""
+CHUNK, SECONDS = 8192, 10.0  # after so many images, or seconds, the features go to the disk
+PRECISIONS = ("float32", "bf16")
+
+log = logging.getLogger("sinkshot")
+
+
+@dataclass(frozen=True)
+class Extracted:
+    """What `extract` did."""
+
+    path: Path
+    rows: int
+    width: int
+    before: int  # rows that an earlier, stopped run had done
+    seconds: float
+
+
+def extract(
+    backbone: Backbone,
+    images: Images,
+    out: str | Path,
+    *,
+    batch: int = 256,
+    device: str = "auto",
+    precision: str = "float32",
+    store: str = "float16",
+    base: Mapping[str, NDArray[Any]] | None = None,
+    meta: Mapping[str, str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Extracted:
+    """Write the features of all images to `out`, a native bank, holding no more than a chunk of them in memory.
+
+    A run that was stopped, however hard, is taken up where its last chunk ended, and ends with the same bytes on the
+    same machine. Give images that were `check`ed. Those of the base split get their means stored with them; `base` are
+    means to store with others, as `base_means_in` reads them.
+
+    Parameters
+    ----------
+    backbone : Backbone
+        As `checkpoints.load` returns it; images should have its size.
+    batch : int
+        Images a step.
+    device : str
+        auto, cpu, cuda or cuda:1 and so on.
+    precision : str
+        float32, or bf16 (faster on a GPU).
+    store : str
+        float16 or float32.
+    meta : mapping, optional
+        More to store as provenance.
+    progress : callable, optional
+        Called with the number of images done and of all.
+    """
+    whole("batch", batch, 1)
+    if precision not in PRECISIONS:
+        raise unknown_name("precision", precision, PRECISIONS)
+    if store not in STORES:
+        raise unknown_name("store", store, STORES)
+    means = dict(base or {})
+    if wrong := [prefix for prefix, mean in means.items() if mean.shape != (backbone.width,)]:
+        raise InputError(
+            f"the base mean {wrong[0]!r} has shape {means[wrong[0]].shape}, features of {backbone.name} are "
+            f"{backbone.width} wide; take base means of the same backbone."
+        )
+    own = images.meta.get("split") == "base" and not means
+    facts = {**provenance(backbone, images, precision), **(meta or {})}
+    began, target = time.monotonic(), _device(device)
+    work = {"images": _images_hash(images), "batch": str(batch), "mean": repr(backbone.mean), "std": repr(backbone.std)}
+    prefixes = PREFIXES if own else tuple(means)
+    layout: dict[str, Any] = {"width": backbone.width, "store": store, "work": work, "prefixes": prefixes}
+    with Growing(Path(out), images.labels, images.class_names, facts, **layout) as file:
+        before = file.rows
+        if before:
+            log.info(f"{before:,} of {len(images):,} images were done by an earlier run; going on from there.")
+        steps = features_of(backbone, images, batch, target, precision, first=before)
+        for chunk in _chunks(steps):
+            _must_be_finite(chunk, images, file.rows)
+            file.append(chunk)
+            if progress is not None:
+                progress(file.rows, len(images))
+        file.finish(base_means(file.stored()) if own else _float32(means))
+    return Extracted(Path(out), len(images), backbone.width, before, time.monotonic() - began)
+
+
+def features_of(
+    backbone: Backbone, images: Images, batch: int, device: torch.device, precision: str, first: int = 0
+) -> Iterator[NDArray[np.float32]]:
+    """Yield features [batch, width] of the images from `first` on, decoding the next batch while one is computed."""
+    network = backbone.network.to(device) if isinstance(backbone.network, torch.nn.Module) else backbone.network
+    parts = [range(start, min(start + batch, len(images))) for start in range(first, len(images), batch)]
+    with ThreadPoolExecutor(1) as ahead:
+        waiting = [ahead.submit(images.pixels, part) for part in parts[:2]]
+        for i, part in enumerate(parts):
+            pixels = torch.from_numpy(np.ascontiguousarray(waiting.pop(0).result())).to(device)
+            if i + 2 < len(parts):
+                waiting.append(ahead.submit(images.pixels, parts[i + 2]))
+            found = _forward(network, normalised(pixels, backbone.mean, backbone.std), precision)
+            if found.shape != (len(part), backbone.width):
+                size = "x".join(map(str, pixels.shape[1:3]))
+                raise InputError(
+                    f"{backbone.name} gives features of shape {found.shape} for {len(part)} images of {size} pixels, "
+                    f"{backbone.width} a row expected; give images of the size that it was made for."
+                )
+            yield found
+
+
+def _forward(network: Callable[[Tensor], Tensor], images: Tensor, precision: str) -> NDArray[np.float32]:
+    same = torch.backends.cudnn.flags(enabled=True, deterministic=True, benchmark=False, allow_tf32=False)  # every time
+    with same, torch.inference_mode(), torch.autocast(images.device.type, torch.bfloat16, precision == "bf16"):
+        found: NDArray[np.float32] = network(images).float().cpu().numpy()
+    return found
+
+
+def _chunks(steps: Iterator[NDArray[np.float32]]) -> Iterator[NDArray[np.float32]]:
+    """Gather batches until there are enough of them, or enough time has gone, for a trip to the disk."""
+    held: list[NDArray[np.float32]] = []
+    began = time.monotonic()
+    for found in steps:
+        held.append(found)
+        if sum(map(len, held)) >= CHUNK or time.monotonic() - began > SECONDS:
+            yield np.concatenate(held)
+            held, began = [], time.monotonic()
+    if held:
+        yield np.concatenate(held)
+
+
+def base_means(parts: Iterable[NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
+    """Return the mean of rows [n, d], given in parts, after each of `PREFIXES`, summed in float64.
+
+    Where a row has a negative entry, there is none after P.
+    """
+    chains = {prefix: parse(prefix) for prefix in PREFIXES}
+    sums: dict[str, Any] = dict.fromkeys(PREFIXES, 0.0)
+    count = 0
+    for part in parts:
+        rows = part.astype(np.float64)
+        count += len(rows)
+        if (rows < 0).any():
+            chains = {prefix: chain for prefix, chain in chains.items() if "P" not in prefix}
+        for prefix, chain in chains.items():
+            sums[prefix] = sums[prefix] + run(rows, chain).x.sum(axis=0)
+    return _float32({prefix: sums[prefix] / count for prefix in chains})
+
+
+def base_means_in(path: str | Path, backbone: Backbone) -> dict[str, NDArray[np.float32]]:
+    """Return the base means that a bank stores or, if it stores none, those of its own rows.
+
+    They must come from the same weights, as far as the bank tells.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    from sinkshot.bank import load
+    from sinkshot.formats.native import read_header
+
+    try:
+        with safe_open(path, framework="np") as file:
+            names, text = set(file.keys()), (file.metadata() or {}).get("sinkshot")
+            meta = {} if text is None else read_header(text)[1]
+            found = {name.removeprefix("base."): file.get_tensor(name) for name in names if name.startswith("base.")}
+    except (OSError, SafetensorError):  # another format, or nothing that can be read: the reader has a sentence for it
+        bank = load(path)
+        meta, found = dict(bank.meta), dict(bank.base)
+    made_by = meta.get("weights_sha256")
+    if made_by not in (None, backbone.sha256):
+        raise InputError(f"{path} has features of other weights ({made_by:.12}) than these ({backbone.sha256:.12}).")
+    if found:
+        return found
+    features = load(path).features
+    return base_means(features[part] for part in blocks(*features.shape))
+
+
+def provenance(backbone: Backbone, images: Images, precision: str) -> dict[str, str]:
+    """Return what a bank tells of how it was made."""
+    size = "their own size" if images.size is None else f"{images.size} pixels"
+    return {
+        **{key: images.meta[key] for key in ("data_set", "split") if key in images.meta},
+        "backbone": backbone.name,
+        "weights_sha256": backbone.sha256,
+        **{f"trained_{key}" if key in ("data_set", "split") else key: text for key, text in backbone.meta.items()},
+        "made": f"sinkshot {__version__} extract: images of {size}, margin {images.margin:g}, {precision}",
+        "source": images.meta.get("source", ""),
+    }
+
+
+def _images_hash(images: Images) -> str:
+    digest = hashlib.sha256(f"{images.size} {images.margin} {len(images)}".encode())
+    for index in range(len(images)):
+        digest.update(images.source.name(index).encode("utf-8", "surrogateescape") + b"\n")
+    return digest.hexdigest()
+
+
+def _must_be_finite(features: NDArray[np.float32], images: Images, first: int) -> None:
+    if not (finite := np.isfinite(features).all(axis=1)).all():
+        name = images.source.name(first + int(finite.argmin()))
+        raise InputError(
+            f"features of {name} are not finite; the weights do not belong to this network, or bf16 is too coarse."
+        )
+
+
+def _float32(means: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
+    return {prefix: np.asarray(mean, np.float32) for prefix, mean in means.items()}
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).split("\n")[0]
+        raise InputError(f"the device {name!r} cannot be used ({reason}); take auto, cpu or cuda.") from error
+    return device

@@ -1,0 +1,77 @@
+"""The list of networks: what `@register` writes and `build` reads."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from sinkshot.backbones.networks._network import Network
+from sinkshot.errors import InputError, unknown_name, whole
+
+Maker = Callable[..., Network]
+
+SMALLEST = 16  # pixels: below, four halvings leave nothing of an image
+
+_MAKERS: dict[str, Maker] = {}
+_OTHER_NAMES: dict[str, tuple[tuple[str, str], ...]] = {}
+
+
+def register(name: str, *other_names: tuple[str, str]) -> Callable[[Maker], Maker]:
+    """Add a function that makes a network from keyword options to the list under a name.
+
+    `other_names` are pairs of a pattern and our word for it: how published checkpoints call the same parameters.
+    """
+
+    def add(maker: Maker) -> Maker:
+        if name in _MAKERS:
+            raise InputError(f"a network called {name!r} is registered already.")
+        _MAKERS[name], _OTHER_NAMES[name] = maker, other_names
+        return maker
+
+    return add
+
+
+def our_name(network: str, key: str) -> str:
+    """Return what we call a parameter that a published checkpoint of this network calls `key`."""
+    for pattern, word in _OTHER_NAMES[network]:
+        key = re.sub(pattern, word, key)
+    return key
+
+
+def names() -> tuple[str, ...]:
+    """Return the names that `build` takes."""
+    return tuple(sorted(_MAKERS))
+
+
+def build(name: str, **options: Any) -> Network:
+    """Make a network with fresh weights, drawn from torch's generator, in channels-last order.
+
+    Every network takes `size`, the side of the images in pixels (32 unless given), which decides how its stem begins;
+    the other options are the keywords of its maker, such as `depth` and `widen` of a wide residual network. The
+    network keeps `name` and all its `options`, with which `build` makes its like again.
+    """
+    if name not in _MAKERS:
+        raise unknown_name("network", str(name), _MAKERS)
+    defaults = {p.name: p.default for p in inspect.signature(_MAKERS[name]).parameters.values()}
+    for option in options:
+        if option not in defaults:
+            raise unknown_name(f"option of {name}", option, defaults)
+        if type(defaults[option]) is int:
+            whole(f"the option {option} of {name}", options[option], SMALLEST if option == "size" else 1)
+    chosen = {**defaults, **options}
+    network = _MAKERS[name](**chosen)
+    network.name, network.options = name, chosen
+    _initialise(network)
+    network.to(memory_format=torch.channels_last)
+    return network
+
+
+def _initialise(network: Network) -> None:
+    """Draw convolutions as He et al. 2015 do (fan out); batch norms begin as the identity."""
+    for module in network.modules():
+        if isinstance(module, torch.nn.Conv2d):
+            torch.nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

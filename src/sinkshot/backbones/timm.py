@@ -1,0 +1,35 @@
+"""Backbones from timm's collection: `timm:NAME`, such as `timm:resnet50`. Needs the extra `sinkshot[timm]`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from sinkshot.backbones.backbone import Backbone, triple, weights_hash
+from sinkshot.errors import InputError
+
+
+def load(name: str, state: Mapping[str, Tensor] | None = None, size: int | None = None) -> Backbone:
+    """Make timm's model of that name without its classifier, with its published weights or with a given state dict."""
+    try:
+        import timm
+    except (ImportError, RuntimeError) as error:  # RuntimeError: a torchvision that does not fit the torch beside it
+        raise InputError(
+            f"timm:{name} needs timm and a torchvision that fits the installed torch ({error}): "
+            "pip install 'sinkshot[timm]'."
+        ) from error
+    try:
+        model = timm.create_model(name, pretrained=state is None, num_classes=0)
+    except Exception as error:  # unknown names, no published weights, no network: timm raises what it meets
+        raise InputError(f"timm cannot make {name!r}: {str(error).strip():.300}") from error
+    if state is not None:
+        missing, _ = model.load_state_dict(dict(state), strict=False)  # beyond: the classifier that was left out
+        if missing:
+            raise InputError(f"the weights are not those of timm's {name}: it lacks {', '.join(missing[:3])}.")
+    model.eval().requires_grad_(False)
+    shown: dict[str, Any] = timm.data.resolve_model_data_config(model)
+    mean, std = triple(shown["mean"]), triple(shown["std"])
+    side = size or int(shown["input_size"][-1])
+    return Backbone(model, f"timm:{name}", int(model.num_features), side, mean, std, weights_hash(model.state_dict()))

@@ -1,0 +1,150 @@
+"""`sinkshot extract`: from a folder of images and a trained network to a feature bank."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from sinkshot.cli._console import guarded, out, print_json, progress_bar, say
+from sinkshot.cli.evaluate import parse_value
+from sinkshot.errors import InputError
+
+EVERY = 30.0  # seconds between lines that tell how far it is, where there is no terminal
+
+
+@guarded
+def extract(
+    images: Annotated[Path, typer.Argument(help="A folder of images, one folder a class, or a known data set.")],
+    target: Annotated[Path, typer.Option("--out", help="The bank to write, .safetensors.")],
+    weights: Annotated[Path | None, typer.Option(help="Weights: .safetensors, .pt, .pth, .tar or .onnx.")] = None,
+    backbone: Annotated[
+        str | None, typer.Option(help="Network, such as wrn-28-10 or timm:resnet50, where weights do not tell.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="base, validation, novel or all.")] = "all",
+    layout: Annotated[str, typer.Option(help="How images are laid out, if it is not recognised.")] = "auto",
+    data_set: Annotated[str | None, typer.Option(help="Whose class split: cifar-fs, fc100, cub, ...")] = None,
+    size: Annotated[int | None, typer.Option(help="Side of the images in pixels.  [default: as trained]")] = None,
+    margin: Annotated[float, typer.Option(help="The short side becomes margin times size, the middle is cut.")] = 1.15,
+    batch: Annotated[int, typer.Option(help="Images a step.")] = 256,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or another torch device.")] = "auto",
+    precision: Annotated[str, typer.Option(help="float32 or bf16.")] = "float32",
+    store: Annotated[str, typer.Option(help="float16 or float32.")] = "float16",
+    base_means: Annotated[Path | None, typer.Option(help="Bank of the base classes, whose means go along.")] = None,
+    mean: Annotated[str | None, typer.Option(help="R,G,B from 0 to 1, where weights do not tell.")] = None,
+    std: Annotated[str | None, typer.Option(help="R,G,B likewise.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="KEY=VALUE, an option of the network; may be repeated.")
+    ] = None,
+    subset: Annotated[bool, typer.Option("--subset", help="The data set is not whole, on purpose.")] = False,
+    decode: Annotated[bool, typer.Option("--decode", help="Decode every image first, not only its header.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+) -> None:
+    """Turn images into a feature bank. If it is stopped, the same command goes on where it was.
+
+    Example: sinkshot extract photos --weights wrn.safetensors --out photos_wrn-28-10_all.safetensors
+    """
+    _needs_torch()
+    from dataclasses import replace
+
+    from sinkshot.backbones import checkpoints, datasets
+    from sinkshot.backbones import extract as steps
+    from sinkshot.backbones.backbone import triple
+
+    if target.suffix.lower() != ".safetensors":
+        raise InputError(f"{target}: a bank is written as .safetensors; `sinkshot convert` makes other formats of it.")
+    found = checkpoints.load(weights, backbone, size, **_options(settings or []))
+    found = replace(
+        found,
+        mean=found.mean if mean is None else triple(_numbers("--mean", mean)),
+        std=found.std if std is None else triple(_numbers("--std", std)),
+    )
+    listed = datasets.load(images, layout, split, data_set=data_set, size=size or found.size, margin=margin)
+    with progress_bar() as bar:
+        datasets.check(listed, decode=decode, subset=subset, progress=bar("checking images"))
+    means = None if base_means is None else steps.base_means_in(base_means, found)
+    facts = {"weights": "timm" if weights is None else weights.name}
+    try:
+        with _meter() as tell:
+            options: dict[str, Any] = {"batch": batch, "device": device, "precision": precision, "store": store}
+            done = steps.extract(found, listed, target, base=means, meta=facts, progress=tell, **options)
+    except KeyboardInterrupt:
+        say(f"what is done is kept in {target}.part; the same command goes on from there")
+        raise
+    speed = (done.rows - done.before) / max(done.seconds, 1e-9)
+    if as_json:
+        print_json(
+            {
+                "out": str(done.path),
+                "rows": done.rows,
+                "width": done.width,
+                "classes": len(listed.class_names),
+                "backbone": found.name,
+                "weights_sha256": found.sha256,
+                "images_per_second": speed,
+                "seconds": done.seconds,
+            }
+        )
+        return
+    out().print(
+        f"{done.path}: {done.rows:,} rows x {done.width} of {len(listed.class_names)} classes, {store}, by "
+        f"{found.name}; {speed:,.0f} images a second"
+    )
+
+
+def _needs_torch() -> None:
+    from importlib.util import find_spec
+
+    missing = [name for module, name in (("torch", "torch"), ("PIL", "pillow")) if find_spec(module) is None]
+    if missing:
+        raise InputError(f"extraction needs {' and '.join(missing)}: pip install 'sinkshot[torch]'.")
+
+
+def _options(settings: list[str]) -> dict[str, Any]:
+    chosen = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise InputError(f"--set takes KEY=VALUE, such as widen=10; {setting!r} was given.")
+        chosen[key] = parse_value(value)
+    return chosen
+
+
+def _numbers(option: str, text: str) -> list[float]:
+    values = parse_value(text)
+    if not isinstance(values, list) or len(values) != 3 or not all(isinstance(v, int | float) for v in values):
+        raise InputError(f"{option} takes three numbers, such as 0.485,0.456,0.406; {text!r} was given.")
+    return [float(value) for value in values]
+
+
+@contextmanager
+def _meter() -> Iterator[Callable[[int, int], None]]:
+    """Tell how many images are done, how many a second, and how long it will take: a bar, or a line now and then."""
+    began, told = time.monotonic(), time.monotonic()
+    first: int | None = None
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[speed]}"), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bars:
+        task = bars.add_task("images", total=None, speed="")
+
+        def tell(done: int, total: int) -> None:
+            nonlocal first, told, began
+            now = time.monotonic()
+            if first is None:
+                first, began = done, now
+                bars.update(task, completed=done, total=total)
+                return
+            speed = (done - first) / max(now - began, 1e-9)
+            bars.update(task, completed=done, total=total, speed=f"{speed:,.0f} images/s")
+            if not sys.stderr.isatty() and now - told > EVERY:
+                told = now
+                left = (total - done) / max(speed, 1e-9)
+                say(f"{done:,} of {total:,} images, {speed:,.0f} a second, {left / 60:.1f} minutes left")
+
+        yield tell

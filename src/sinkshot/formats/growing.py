@@ -1,0 +1,166 @@
+"""A native file that grows by rows: for banks larger than memory, and for work that may be killed at any moment.
+
+`<path>.part` has the bytes of the finished file from the first row on, with room for its header; `<path>.part.json`
+says what work it belongs to and how many rows have safely reached the disk. The same work goes on from there, other
+work begins anew, and the last row makes the one file take the name `path`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkshot.bank import blocks
+from sinkshot.errors import InputError
+from sinkshot.files import reach_the_disk, replacing
+from sinkshot.formats.native import header_of, narrow
+
+STORES: dict[str, tuple[str, np.dtype[Any]]] = {
+    "float32": ("F32", np.dtype("<f4")),
+    "float16": ("F16", np.dtype("<f2")),
+}
+
+
+class Growing:
+    """A bank on its way to a file; use it in a `with`, `append` rows in order, then `finish`."""
+
+    def __init__(
+        self,
+        path: Path,
+        labels: NDArray[np.int64],
+        class_names: Sequence[str],
+        meta: Mapping[str, str],
+        *,
+        width: int,
+        store: str,
+        work: Mapping[str, str],
+        prefixes: Sequence[str] = (),
+    ) -> None:
+        """Begin or take up a file; `work` is all that decides its rows, `prefixes` those a base mean may have."""
+        self.path, self.labels, self.shape, self.store = path, labels, (len(labels), width), store
+        self.part, self.state = path.with_name(path.name + ".part"), path.with_name(path.name + ".part.json")
+        self.text = header_of(tuple(class_names), meta)
+        self.room = len(self._beginning(prefixes))  # bytes before the labels
+        identity = json.dumps([self.text, self.shape, store, self.room, sorted(work.items())])
+        self.work = hashlib.sha256(identity.encode() + labels.astype("<i8").tobytes()).hexdigest()
+        self.rows = 0  # that have reached the disk
+        self.file: BinaryIO
+
+    def __enter__(self) -> Growing:
+        with _sentences(self.path):
+            self._must_fit()
+            self.file = self.part.open("r+b" if self.part.exists() else "w+b")
+            _lock(self.file, self.part)
+            self.rows = self._safe_rows()
+            if self.rows == 0:
+                self.file.truncate(0)
+                self.file.write(b" " * self.room + self.labels.astype("<i8").tobytes())
+            self.file.seek(self._place(self.rows))
+            self.file.truncate()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+    def append(self, features: NDArray[np.float32]) -> None:
+        """Add rows [m, width]; when this returns they are safe."""
+        with _sentences(self.path):
+            self.file.write(narrow(features, self.store).data)
+            self.file.flush()
+            os.fsync(self.file.fileno())
+            self.rows += len(features)
+            with replacing(self.state) as temporary:
+                temporary.write_text(json.dumps({"work": self.work, "rows": self.rows}))
+
+    def stored(self) -> Iterator[NDArray[Any]]:
+        """Yield the rows so far as they are stored, block by block."""
+        for rows in blocks(self.rows, self.shape[1]):
+            self.file.seek(self._place(rows.start))
+            content = self.file.read(self._place(rows.stop) - self._place(rows.start))
+            yield np.frombuffer(content, STORES[self.store][1]).reshape(-1, self.shape[1])
+
+    def finish(self, base: Mapping[str, NDArray[np.float32]]) -> None:
+        """Add the base means and the header, and give the file its name."""
+        with _sentences(self.path):
+            self.file.seek(self._place(self.rows))
+            self.file.write(b"".join(mean.astype("<f4").tobytes() for mean in base.values()))
+            self.file.truncate()
+            self.file.seek(0)
+            self.file.write(self._beginning(tuple(base), self.room))
+            self.file.flush()
+            os.fsync(self.file.fileno())
+            self.file.close()
+            os.replace(self.part, self.path)
+            reach_the_disk(self.path.parent)
+            self.state.unlink(missing_ok=True)
+
+    def _beginning(self, prefixes: Sequence[str], least: int = 0) -> bytes:
+        """Return how a safetensors file begins: the length of a JSON object, and that object, padded by spaces."""
+        (rows, width), (kind, dtype), at = self.shape, STORES[self.store], 0
+        entries: dict[str, Any] = {"__metadata__": {"sinkshot": self.text}}
+        tensors = [
+            ("labels", "I64", [rows], 8 * rows),
+            ("features", kind, [rows, width], dtype.itemsize * rows * width),
+        ]
+        for name, code, shape, length in [*tensors, *((f"base.{p}", "F32", [width], 4 * width) for p in prefixes)]:
+            entries[name] = {"dtype": code, "shape": shape, "data_offsets": [at, at + length]}
+            at += length
+        text = json.dumps(entries).encode()
+        length = max(len(text) + -len(text) % 8, least - 8)
+        return length.to_bytes(8, "little") + text.ljust(length)
+
+    def _place(self, row: int) -> int:
+        """Return where in the file a row begins."""
+        return self.room + 8 * self.shape[0] + row * self.shape[1] * STORES[self.store][1].itemsize
+
+    def _safe_rows(self) -> int:
+        """Return how many rows of this very work are in the file."""
+        try:
+            state = json.loads(self.state.read_text())
+            rows = int(state["rows"]) if state["work"] == self.work else 0
+        except (OSError, ValueError, KeyError, TypeError):
+            return 0
+        whole = 0 <= rows <= self.shape[0] and self._place(rows) <= self.part.stat().st_size
+        return rows if whole else 0
+
+    def _must_fit(self) -> None:
+        if not self.path.parent.is_dir():
+            raise InputError(f"there is no folder {self.path.parent}; make it first.")
+        if self.path.is_dir():
+            raise InputError("a folder has that name; choose another.")
+        need = self._place(self.shape[0])
+        free = shutil.disk_usage(self.path.parent).free + (self.part.stat().st_size if self.part.exists() else 0)
+        if free < need:
+            raise InputError(f"it needs {need / 1e9:.2f} GB, and {free / 1e9:.2f} GB are free there.")
+
+
+@contextlib.contextmanager
+def _sentences(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{path} cannot be written: {error}") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror or error}.") from error
+
+
+def _lock(file: BinaryIO, path: Path) -> None:
+    """Keep another process from writing the same file; the system ends the lock with the process."""
+    try:
+        import fcntl
+    except ImportError:  # on Windows
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        file.close()
+        raise InputError(f"another process is writing {path} right now.") from error

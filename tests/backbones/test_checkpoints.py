@@ -1,0 +1,274 @@
+"""Weights: ours and published ones give the same network; what would run or does not fit is refused by name."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from sinkshot.backbones import checkpoints
+from sinkshot.backbones.backbone import IMAGENET, normalised
+from sinkshot.backbones.networks import build
+from sinkshot.errors import InputError
+
+TINY = {"depth": 10, "widen": 1}
+GREY = ((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
+
+
+@pytest.fixture
+def network():
+    torch.manual_seed(0)
+    network = build("wrn-28-10", **TINY)
+    with torch.no_grad():
+        network(torch.randn(8, 3, 32, 32))  # batch norms see something
+    return network.eval()
+
+
+@pytest.fixture
+def images():
+    return torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+
+
+def features(network, images):
+    with torch.no_grad():
+        return network(images)
+
+
+def test_weights_of_ours_come_back_with_all_that_is_needed_to_use_them(tmp_path, network, images):
+    checkpoints.save(network, tmp_path / "w.safetensors", *GREY, {"recipe": "modern"})
+    found = checkpoints.load(tmp_path / "w.safetensors")
+    assert torch.equal(features(found.network, images), features(network, images))
+    assert (found.name, found.width, found.size) == ("wrn-28-10", 64, 32)
+    assert (found.mean, found.std) == GREY
+    assert found.meta == {"recipe": "modern"}
+    assert not found.network.training
+
+
+def published(network, wrapper):
+    """A state dict as S2M2 saved it: wrapped, with a cosine classifier."""
+    state = {f"{wrapper}{key}": value for key, value in network.state_dict().items()}
+    return {
+        **state,
+        f"{wrapper}linear.L.weight_g": torch.ones(64, 1),
+        f"{wrapper}linear.L.weight_v": torch.ones(64, 64),
+    }
+
+
+@pytest.mark.parametrize("wrapper", ["module.", "feature.module.", "feature.", ""])
+@pytest.mark.parametrize("file", ["470.tar", "best.pt"])
+def test_published_checkpoints_give_the_same_features(tmp_path, network, images, wrapper, file):
+    rotation = {"0.weight": torch.ones(4, 64), "0.bias": torch.ones(4)}
+    torch.save({"epoch": 470, "state": published(network, wrapper), "rotate": rotation}, tmp_path / file)
+    found = checkpoints.load(tmp_path / file, "wrn-28-10", **TINY)
+    assert torch.equal(features(found.network, images), features(network, images))
+    assert (found.mean, found.std) == IMAGENET
+
+
+def test_a_bare_state_dict_and_one_of_an_old_torch_are_read(tmp_path, network, images):
+    state = {k: v for k, v in network.state_dict().items() if not k.endswith("num_batches_tracked")}
+    torch.save(state, tmp_path / "w.pth", _use_new_zipfile_serialization=False)
+    found = checkpoints.load(tmp_path / "w.pth", "wrn-28-10", **TINY)
+    assert torch.equal(features(found.network, images), features(network, images))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "theirs"),
+    [
+        ("resnet18", {"first": 4}, [(r"^stem\.0\.", "conv1."), (r"^stem\.1\.", "bn1."), ("shortcut", "downsample")]),
+        (
+            "resnet12",
+            {"first": 4},
+            [(rf"^layers\.{i}\.", f"layer{i + 1}.0.") for i in range(4)] + [("shortcut", "downsample")],
+        ),
+        ("densenet121", {"growth": 4, "layers": (1, 1)}, [(r"layer1\.(norm|conv)([12])\.", r"layer1.\1.\2.")]),
+    ],
+)
+def test_names_of_torchvision_and_of_other_few_shot_code_are_known(tmp_path, images, name, options, theirs):
+    network = build(name, **options).eval()
+    state = network.state_dict()
+    for ours, word in theirs:
+        state = {re.sub(ours, word, key): value for key, value in state.items()}
+    assert set(state) != set(network.state_dict())
+    torch.save({"state_dict": {**state, "fc.weight": torch.ones(2, 2)}}, tmp_path / "w.pt")
+    found = checkpoints.load(tmp_path / "w.pt", name, **options)
+    assert torch.equal(features(found.network, images), features(network, images))
+
+
+def test_the_hash_is_that_of_the_weights_not_of_the_file(tmp_path, network):
+    checkpoints.save(network, tmp_path / "one.safetensors", *GREY, {"recipe": "a"})
+    torch.save({"state": published(network, "module.")}, tmp_path / "two.tar")
+    one, two = (
+        checkpoints.load(tmp_path / "one.safetensors"),
+        checkpoints.load(tmp_path / "two.tar", "wrn-28-10", **TINY),
+    )
+    assert one.sha256 == two.sha256
+    with torch.no_grad():
+        network.bn1.bias[0] += 1e-6
+    checkpoints.save(network, tmp_path / "three.safetensors", *GREY)
+    assert checkpoints.load(tmp_path / "three.safetensors").sha256 != one.sha256
+
+
+def test_a_checkpoint_that_would_run_something_is_refused_and_does_not_run(tmp_path):
+    class Bomb:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "ran"),)
+
+    torch.save({"state": {"conv1.weight": Bomb()}}, tmp_path / "bomb.tar")
+    with pytest.raises(InputError, match="nothing of it was run"):
+        checkpoints.load(tmp_path / "bomb.tar", "wrn-28-10", **TINY)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_missing_and_unexpected_names_are_told(tmp_path, network):
+    state = {key.replace("block3", "stage3"): value for key, value in network.state_dict().items()}
+    torch.save(state, tmp_path / "w.pt")
+    with pytest.raises(InputError) as caught:
+        checkpoints.load(tmp_path / "w.pt", "wrn-28-10", **TINY)
+    told = str(caught.value)
+    assert "lacks block3.layer.0.bn1.weight, block3.layer.0.bn1.bias" in told
+    assert "has beyond stage3.layer.0.bn1.weight" in told
+    assert "and 8 more" in told
+
+
+def test_weights_of_another_size_are_told_by_name_and_shape(tmp_path):
+    torch.save(build("wrn-28-10", depth=10, widen=2).state_dict(), tmp_path / "w.pt")
+    with pytest.raises(InputError, match=r"block1.layer.0.bn2.weight \(32,\), not \(48,\)"):
+        checkpoints.load(tmp_path / "w.pt", "wrn-28-10", depth=10, widen=3)
+
+
+def test_files_that_are_no_weights_are_refused_in_a_sentence(tmp_path, network, blobs):
+    checkpoints.save(network, tmp_path / "w.safetensors", *GREY)
+    with pytest.raises(InputError, match="holds weights of wrn-28-10, not of resnet12"):
+        checkpoints.load(tmp_path / "w.safetensors", "resnet12")
+    whole = (tmp_path / "w.safetensors").read_bytes()
+    (tmp_path / "cut.safetensors").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match="truncated, damaged"):
+        checkpoints.load(tmp_path / "cut.safetensors")
+    blobs.save(tmp_path / "bank.safetensors")
+    with pytest.raises(InputError, match="is a feature bank, not the weights"):
+        checkpoints.load(tmp_path / "bank.safetensors")
+    (tmp_path / "w.pt").write_bytes(b"junk" * 100)
+    with pytest.raises(InputError, match=r"w\.pt"):
+        checkpoints.load(tmp_path / "w.pt", "conv4")
+    torch.save({"epoch": 3, "loss": [1.0]}, tmp_path / "none.pt")
+    with pytest.raises(InputError, match=r"holds no state dict.*a dict with epoch, loss"):
+        checkpoints.load(tmp_path / "none.pt", "conv4")
+    torch.save(network.state_dict(), tmp_path / "nameless.pt")
+    with pytest.raises(InputError, match="does not say what network"):
+        checkpoints.load(tmp_path / "nameless.pt")
+    with pytest.raises(InputError, match="there is no file of weights"):
+        checkpoints.load(tmp_path / "nowhere.pt")
+    with pytest.raises(InputError, match="weights are needed"):
+        checkpoints.load(None, "conv4")
+
+
+def test_pixels_are_normalised_by_the_channel():
+    pixels = torch.tensor([[[[0, 51, 255]]]], dtype=torch.uint8)  # [1, 1, 1, 3]
+    found = normalised(pixels, (0.0, 0.2, 0.5), (1.0, 0.5, 0.25))
+    assert found.shape == (1, 3, 1, 1)
+    torch.testing.assert_close(found.flatten(), torch.tensor([0.0, 0.0, 2.0]))
+
+
+TIMM = """
+import types
+import torch
+
+class Tiny(torch.nn.Module):
+    num_features = 5
+    def __init__(self, seed):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.conv = torch.nn.Conv2d(3, 5, 3)
+    def forward(self, x):
+        return self.conv(x).mean((2, 3))
+
+def create_model(name, pretrained, num_classes):
+    if name != "tiny" or num_classes != 0:
+        raise RuntimeError(f"Unknown model ({name})")
+    return Tiny(int(pretrained))
+
+data = types.SimpleNamespace(
+    resolve_model_data_config=lambda model: {"input_size": (3, 24, 24), "mean": (0.1, 0.2, 0.3), "std": (0.4, 0.5, 0.6)}
+)
+"""
+
+
+@pytest.fixture
+def timm(tmp_path, monkeypatch):
+    """A package called timm with one model, in place of the real one."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "timm.py").write_text(TIMM)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    monkeypatch.delitem(sys.modules, "timm", raising=False)
+    yield
+    sys.modules.pop("timm", None)
+
+
+@pytest.mark.usefixtures("timm")
+def test_models_of_timm_come_with_their_own_normalisation(tmp_path):
+    found = checkpoints.load(None, "timm:tiny")
+    assert (found.name, found.width, found.size) == ("timm:tiny", 5, 24)
+    assert (found.mean, found.std) == ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+    torch.save({"state_dict": {**found.network.state_dict(), "fc.weight": torch.ones(2, 5)}}, tmp_path / "w.pt")
+    assert checkpoints.load(tmp_path / "w.pt", "timm:tiny").sha256 == found.sha256
+    torch.save({"other": torch.ones(2)}, tmp_path / "w.pt")
+    with pytest.raises(InputError, match=r"not those of timm's tiny: it lacks conv.weight"):
+        checkpoints.load(tmp_path / "w.pt", "timm:tiny")
+    with pytest.raises(InputError, match=r"timm cannot make 'huge': Unknown model \(huge\)"):
+        checkpoints.load(None, "timm:huge")
+
+
+def test_without_timm_a_sentence_says_what_to_install(tmp_path, monkeypatch):
+    (tmp_path / "timm.py").write_text("raise ImportError('no torchvision here')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "timm", raising=False)
+    with pytest.raises(InputError, match=r"no torchvision here.*pip install 'sinkshot\[timm\]'"):
+        checkpoints.load(None, "timm:resnet50")
+
+
+def onnx_model(path, batch, side, maps=False):
+    """Write a model whose features are the means of the channels, times a matrix [3, 4]."""
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    matrix = np.arange(12, dtype=np.float32).reshape(3, 4)
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    kernel = onnx.numpy_helper.from_array(matrix.T[:, :, None, None].copy(), "kernel")
+    nodes = [helper.make_node("Conv", ["images", "kernel"], ["maps"])]
+    if not maps:
+        nodes.append(helper.make_node("GlobalAveragePool", ["maps"], ["pooled"]))
+        nodes.append(helper.make_node("Flatten", ["pooled"], ["features"]))
+    graph = helper.make_graph(
+        nodes,
+        "tiny",
+        [helper.make_tensor_value_info("images", kind, [batch, 3, side, side])],
+        [helper.make_tensor_value_info("maps" if maps else "features", kind, None)],
+        [kernel],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    onnx.save(model, path)
+    return matrix
+
+
+@pytest.mark.parametrize(("batch", "side", "maps"), [("n", "s", False), ("n", 16, True), (4, 16, False)])
+def test_onnx_models_of_fixed_and_free_shapes_give_features(tmp_path, batch, side, maps):
+    matrix = onnx_model(tmp_path / "net.onnx", batch, side, maps)
+    found = checkpoints.load(tmp_path / "net.onnx", size=16)
+    assert (found.name, found.width, found.size) == ("net", 4, 16)
+    images = torch.randn(6, 3, 16, 16)
+    np.testing.assert_allclose(found.network(images).numpy(), images.mean((2, 3)).numpy() @ matrix, atol=1e-5)
+
+
+def test_onnx_models_that_cannot_be_used_are_refused_in_a_sentence(tmp_path):
+    onnx_model(tmp_path / "free.onnx", "n", "s")
+    with pytest.raises(InputError, match="takes images of any size; say which"):
+        checkpoints.load(tmp_path / "free.onnx")
+    onnx_model(tmp_path / "fixed.onnx", "n", 16)
+    with pytest.raises(InputError, match="takes images of 16 pixels, not of 32"):
+        checkpoints.load(tmp_path / "fixed.onnx", size=32)
+    (tmp_path / "junk.onnx").write_bytes(b"junk")
+    with pytest.raises(InputError, match="truncated, damaged or no ONNX model"):
+        checkpoints.load(tmp_path / "junk.onnx")

@@ -1,0 +1,150 @@
+"""`sinkshot extract`: from a folder of images to a bank that `sinkshot eval` takes, through real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner
+
+import sinkshot
+from sinkshot.backbones import checkpoints
+from sinkshot.backbones.networks import build
+from sinkshot.cli.app import app
+
+GREY = ((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
+
+
+def run(*words):
+    """Run the command in this process."""
+    return CliRunner().invoke(app, list(map(str, words)))
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Four classes of twelve images, each of its own colour."""
+    rng = np.random.default_rng(0)
+    for number, name in enumerate(("ant", "bee", "cat", "dog")):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for index in range(12):
+            pixels = rng.integers(0, 60, (40, 50, 3)) + 190 * np.eye(4)[number, :3]
+            Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "photos" / name / f"{index}.jpg")
+    return tmp_path / "photos"
+
+
+@pytest.fixture
+def weights(tmp_path):
+    torch.manual_seed(0)
+    network = build("conv4", channels=16)
+    with torch.no_grad():
+        network(torch.randn(32, 3, 32, 32))
+    checkpoints.save(network, tmp_path / "conv4.safetensors", *GREY)
+    return tmp_path / "conv4.safetensors"
+
+
+def test_a_folder_of_images_becomes_a_bank_that_eval_takes(tmp_path, photos, weights):
+    bank = tmp_path / "photos_conv4_all.safetensors"
+    words = ("extract", photos, "--weights", weights, "--out", bank, "--json")
+    script = [sys.executable, "-m", "sinkshot", *map(str, words)]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert (answer["rows"], answer["width"], answer["classes"], answer["backbone"]) == (48, 16, 4, "conv4")
+    assert done.stderr == ""
+    measured = run("eval", bank, "--way", 4, "--query", 5, "--episodes", 20, "--json")
+    assert json.loads(measured.stdout)["accuracy"] > 0.9
+    assert sinkshot.load(bank).meta["weights"] == "conv4.safetensors"
+
+
+def test_published_weights_and_base_means_go_into_a_bank(tmp_path, photos):
+    network = build("wrn-28-10", depth=10, widen=1)
+    torch.save({"state": {f"module.{k}": v for k, v in network.state_dict().items()}}, tmp_path / "470.tar")
+    given = ("--backbone", "wrn-28-10", "--set", "depth=10", "--set", "widen=1", "--weights", tmp_path / "470.tar")
+    size = ("--size", 24, "--mean", "0.5,0.5,0.5", "--std", "0.25,0.25,0.25")
+    base, novel = tmp_path / "base.safetensors", tmp_path / "novel.safetensors"
+    assert run("extract", photos, *given, *size, "--out", base).exit_code == 0
+    done = run("extract", photos, *given, *size, "--base-means", base, "--out", novel)
+    assert done.exit_code == 0, done.stderr
+    assert "48 rows x 64 of 4 classes, float16, by wrn-28-10" in done.stdout
+    bank = sinkshot.load(novel)
+    np.testing.assert_allclose(bank.base[""], bank.features.mean(axis=0), rtol=1e-4, atol=1e-6)
+    assert "24 pixels" in bank.meta["made"]
+
+
+def test_broken_images_are_named_all_at_once_before_anything_starts(tmp_path, photos, weights):
+    (photos / "ant" / "3.jpg").write_bytes(b"")
+    (photos / "dog" / "7.jpg").write_text("no image")
+    done = run("extract", photos, "--weights", weights, "--out", tmp_path / "b.safetensors")
+    assert done.exit_code == 2
+    assert "2 things are wrong with the images" in done.stderr
+    assert "ant/3.jpg" in done.stderr
+    assert "dog/7.jpg" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.glob("b.safetensors*"))
+
+
+INTERRUPTED = """
+import os, pathlib, signal, sys, threading, time
+from sinkshot.backbones import extract
+from sinkshot.cli import main
+
+extract.CHUNK = 4
+
+def press_ctrl_c():
+    while not pathlib.Path(sys.argv[-1] + ".part.json").exists():
+        time.sleep(0.001)
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=press_ctrl_c, daemon=True).start()
+main()
+"""
+
+
+def test_ctrl_c_keeps_what_is_done(tmp_path, photos, weights):
+    for index in range(400):
+        os.link(photos / "ant" / "0.jpg", photos / "ant" / f"copy{index}.jpg")
+    bank = tmp_path / "many.safetensors"
+    words = ("extract", photos, "--weights", weights, "--batch", 4, "--out", bank)
+    script = [sys.executable, "-c", INTERRUPTED, *map(str, words)]
+    stopped = subprocess.run(script, capture_output=True, text=True, timeout=240, check=False)
+    assert stopped.returncode == 130, stopped.stderr
+    assert f"what is done is kept in {bank}.part" in stopped.stderr
+    assert not bank.exists()
+    done = run(*words)
+    assert done.exit_code == 0
+    assert re.search(r"\d+ of 448 images were done by an earlier run; going on from there", done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--out", "b.npz"), "a bank is written as .safetensors"),
+        (("--out", "b.safetensors", "--set", "channels"), "--set takes KEY=VALUE"),
+        (("--out", "b.safetensors", "--mean", "0.5"), "--mean takes three numbers"),
+        (("--out", "b.safetensors", "--split", "novel"), "says nothing of splits"),
+        (("--out", "b.safetensors", "--device", "abacus"), "the device 'abacus' cannot be used"),
+    ],
+)
+def test_bad_input_is_a_sentence_and_exit_2(photos, weights, words, sentence):
+    done = run("extract", photos, "--weights", weights, *words)
+    assert done.exit_code == 2
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_without_the_extra_a_sentence_says_what_to_install(photos, weights, monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    done = run("extract", photos, "--weights", weights, "--out", "b.safetensors")
+    assert done.exit_code == 2
+    assert "extraction needs pillow: pip install 'sinkshot[torch]'" in done.stderr
+
+
+def test_help_has_an_example():
+    assert "Example: sinkshot extract photos" in run("extract", "--help").stdout
