@@ -12,7 +12,7 @@ from typing import Any, Literal
 from sinkshot.episodes import Recipe
 
 Metric = Literal["accuracy", "auroc"]
-Kind = Literal["table", "curve", "distribution", "projection", "gaussianity"]
+Kind = Literal["table", "curve", "distribution", "projection", "gaussianity", "leaderboard"]
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ class Cell:
     method: str
     preprocess: str | None = None  # None: the method's own
     hyper: tuple[tuple[str, Any], ...] = ()  # sorted by name
+    most: int | None = None  # episodes, whatever number is asked for: of a slow method
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,7 @@ class Sheet:
     elsewhere: str = ""  # the paper's values are of this other bank: shapes can be compared, values cannot
     measure: Measure | None = None  # instead of rows, for the kinds that are no table or curve
     paper: Mapping[str, Any] = field(default_factory=dict)  # the paper's values of a measure
+    transfer: bool = False  # about one bank, and worth measuring on every other
 
     def cells(self) -> Iterator[Cell]:
         """Go through the cells to measure."""
@@ -127,6 +129,8 @@ class Study:
     about: str = ""
     sheets: tuple[Sheet, ...] = ()
     claims: tuple[Claim, ...] = ()
+    against: str = ""  # of a leaderboard: the row that the others are compared with
+    floor: str = ""  # of a leaderboard: the row that no method should be below that sees all queries
 
     def cells(self) -> list[Cell]:
         """Return every cell once, in the order of the tables."""

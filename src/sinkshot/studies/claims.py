@@ -1,0 +1,317 @@
+"""What the paper says of its tables and figures, judged by measured numbers.
+
+A claim names a rule and its options; a rule looks at one sheet and gives findings, each of which holds, does not hold,
+or cannot be told because intervals include zero or numbers are missing. A sheet's verdict is that of its weakest
+finding: one that does not hold decides, then one that cannot be told.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from sinkshot.evaluate import half_width
+from sinkshot.studies.comparing import FAILS, HOLDS, UNTOLD, Number, Verdict, above, combined, difference
+from sinkshot.studies.study import Cell, Claim, Column, Entry, Row, Sheet, Study
+
+Results = Mapping[Any, Any]
+"""Of a cell, an object with `accuracy`, `ci95`, `per_episode` and, in open set, `auroc`; of a measure, its dict."""
+
+_SHOWN = 4  # findings told in full
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Whether a claim holds on a sheet, and the numbers that decide it."""
+
+    claim: Claim
+    sheet: str
+    verdict: Verdict
+    evidence: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One comparison behind a verdict."""
+
+    verdict: Verdict
+    text: str
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What was measured on a sheet, and what the paper has for it."""
+
+    sheet: Sheet
+    results: Results
+
+    def of(self, entry: Entry) -> Number | None:
+        """Return the measured number of a place."""
+        return None if entry.cell is None else self.of_cell(entry.cell, entry.metric)
+
+    def of_cell(self, cell: Cell, metric: str = "accuracy") -> Number | None:
+        """Return the measured number of a cell, of this sheet or another."""
+        result = self.results.get(cell)
+        mean = None if result is None else getattr(result, metric)
+        if result is None or mean is None:
+            return None
+        bank, recipe = cell.bank, cell.recipe
+        drawn = (bank.data_set, bank.split, bank.trained_on, recipe.protocol, recipe.way, recipe.shot, recipe.seed)
+        values = getattr(result, "per_episode" if metric == "accuracy" else "auroc_per_episode", None)
+        if values is None:
+            return Number(100 * mean, 100 * result.ci95 if metric == "accuracy" else None, None, drawn)
+        percent = 100 * np.asarray(values, dtype=np.float64)
+        return Number(100 * mean, half_width(percent) if len(percent) > 1 else None, percent, drawn)
+
+    def or_paper(self, entry: Entry) -> Number | None:
+        """Return the measured number of a place or, where we have no method for it, the paper's."""
+        if entry.cell is None and entry.paper is not None and not self.sheet.elsewhere:
+            return Number(entry.paper.mean, entry.paper.ci95 or 0.0)
+        return self.of(entry)
+
+
+def judge(study: Study, results: Results) -> list[Judgement]:
+    """Judge every claim of a study on every sheet.
+
+    `results` may hold more than the study's own cells: a claim about merged backbones looks for the single ones, which
+    another study has.
+    """
+    judgements = []
+    for claim in study.claims:
+        for sheet in study.sheets:
+            found = list(RULES[claim.rule](Numbers(sheet, results), **dict(claim.options)))
+            judgements.append(Judgement(claim, sheet.label, *_conclusion(found)))
+    return judgements
+
+
+def options(rule: str) -> list[str]:
+    """Return the options a rule takes."""
+    return [p.name for p in inspect.signature(RULES[rule]).parameters.values() if p.kind is p.KEYWORD_ONLY]
+
+
+def needed(rule: str) -> list[str]:
+    """Return the options a rule cannot do without."""
+    parameters = inspect.signature(RULES[rule]).parameters.values()
+    return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
+
+
+def _conclusion(found: Sequence[Finding]) -> tuple[Verdict, str]:
+    """Return the verdict of the weakest finding, and the evidence: what decides first."""
+    if not found:
+        return UNTOLD, "None of the numbers it speaks of has been measured."
+    for verdict in (FAILS, UNTOLD, HOLDS):
+        deciding = [finding.text for finding in found if finding.verdict == verdict]
+        if deciding:
+            break
+    others = [finding.text for finding in found if finding.verdict != verdict]
+    told = (deciding + others)[:_SHOWN]
+    left = len(found) - len(told)
+    more = f" And {left} more, {sum(f.verdict == HOLDS for f in found)} of {len(found)} hold." if left else ""
+    return verdict, " ".join(told) + more
+
+
+# --- rules ----------------------------------------------------------------------------------------------------------
+
+
+def best_row(numbers: Numbers, *, row: str, columns: Any = (), groups: Any = ()) -> Iterator[Finding]:
+    """The row is above every other of its columns (and, with `groups`, of those groups of rows)."""
+    rows = [r for r in numbers.sheet.rows if not groups or r.group in _several(groups) or r.label == row]
+    for place, column in _columns(numbers.sheet, columns):
+        for best in (r for r in rows if r.label == row):
+            mine = numbers.of(best.entries[place])
+            if mine is None:
+                continue
+            rivals = [(r, numbers.or_paper(r.entries[place])) for r in rows if r is not best]
+            gone = [r.label for r, number in rivals if number is None and r.entries[place].cell is not None]
+            known = [(*above(mine, number), r, number) for r, number in rivals if number is not None]
+            if not known:
+                yield Finding(UNTOLD, f"{_place(column)}: {row} {mine.mean:.2f}; no other row has a number here.")
+                continue
+            weakest = next(v for v in (FAILS, UNTOLD, HOLDS) if any(verdict == v for verdict, *_ in known))
+            nearest = min((one for one in known if one[0] == weakest), key=lambda one: one[1].mean)
+            _, apart, rival, number = nearest
+            whose = " (paper)" if rival.entries[place].cell is None else ""
+            text = (
+                f"{_place(column)}: {row} {mine.mean:.2f}, {rival.label}{whose} {number.mean:.2f}, {difference(apart)}."
+            )
+            if gone and weakest == HOLDS:
+                weakest, text = UNTOLD, f"{text} Not measured: {', '.join(gone)}."
+            yield Finding(weakest, text)
+
+
+def row_above_row(numbers: Numbers, *, row: str, other: str, columns: Any = ()) -> Iterator[Finding]:
+    """One row is above another, both with the same details (such as the backbone)."""
+    for place, column in _columns(numbers.sheet, columns):
+        for upper in (r for r in numbers.sheet.rows if r.label == row):
+            for lower in (r for r in numbers.sheet.rows if r.label == other and r.details == upper.details):
+                a, b = numbers.of(upper.entries[place]), numbers.of(lower.entries[place])
+                if a is None or b is None:
+                    continue
+                verdict, apart = above(a, b)
+                where = ", ".join([_place(column), *upper.details])
+                yield Finding(verdict, f"{where}: {row} {a.mean:.2f}, {other} {b.mean:.2f}, {difference(apart)}.")
+
+
+def rises(numbers: Numbers, *, rows: Any = ()) -> Iterator[Finding]:
+    """The last point of a curve is above the first, and no point is below the one before it."""
+    for row, x, points in _curves(numbers, rows):
+        if points is None:
+            yield _incomplete(row)
+            continue
+        verdict, apart = above(points[-1], points[0])
+        falls = [i for i in range(1, len(points)) if above(points[i], points[i - 1])[0] == FAILS]
+        text = (
+            f"{row.label}: {points[0].mean:.2f} at {x[0]:g}, {points[-1].mean:.2f} at {x[-1]:g}, {difference(apart)}"
+            + "".join(f"; a fall of {points[i - 1].mean - points[i].mean:.2f} at {x[i]:g}" for i in falls[:1])
+        )
+        yield Finding(FAILS if falls else verdict, f"{text}.")
+
+
+def rises_to_plateau(numbers: Numbers, *, rows: Any = (), late: float = 0.5) -> Iterator[Finding]:
+    """A curve rises, and gains in the second half of its range at most `late` times what it gained in the first."""
+    yield from rises(numbers, rows=rows)
+    for row, x, points in _curves(numbers, rows):
+        if points is None:
+            continue
+        middle = min(range(len(x)), key=lambda i: abs(x[i] - (x[0] + x[-1]) / 2))
+        first, last = points[0], points[-1]
+        half = points[middle]
+        # (last - half) - late * (half - first), which is below zero on a plateau
+        excess = combined([(1.0, last), (-1.0 - late, half), (late, first)])
+        verdict = HOLDS if excess.high < 0 else FAILS if excess.low > 0 else UNTOLD
+        yield Finding(
+            verdict,
+            f"{row.label}: the gain up to {x[middle]:g} is {half.mean - first.mean:.2f}, and from there to {x[-1]:g} "
+            f"{last.mean - half.mean:.2f}.",
+        )
+
+
+def optimum_between(
+    numbers: Numbers, *, rows: Any = (), low: float | None = None, high: float | None = None
+) -> Iterator[Finding]:
+    """The best point of a curve lies between `low` and `high`, by default anywhere but at the ends."""
+    for row, x, points in _curves(numbers, rows):
+        if points is None:
+            yield _incomplete(row)
+            continue
+        least = x[1] if low is None else low
+        most = x[-2] if high is None else high
+        inside = [i for i in range(len(x)) if least <= x[i] <= most]
+        outside = [i for i in range(len(x)) if i not in inside]
+        if not inside or not outside:
+            yield Finding(UNTOLD, f"{row.label}: the curve has no points on both sides of {least:g} and {most:g}.")
+            continue
+        best = max(inside, key=lambda i: points[i].mean)
+        rival = max(outside, key=lambda i: points[i].mean)
+        verdicts = [above(points[best], points[i])[0] for i in outside]
+        verdict = FAILS if FAILS in verdicts else UNTOLD if UNTOLD in verdicts else HOLDS
+        _, apart = above(points[best], points[rival])
+        yield Finding(
+            verdict,
+            f"{row.label}: best within {least:g} to {most:g} is {points[best].mean:.2f} at {x[best]:g}, "
+            f"best outside {points[rival].mean:.2f} at {x[rival]:g}, {difference(apart)}.",
+        )
+
+
+def merged_above_single(numbers: Numbers, *, columns: Any = ()) -> Iterator[Finding]:
+    """Several backbones together are above the best of them alone, as far as these have been measured."""
+    for row in numbers.sheet.rows:
+        for place, column in _columns(numbers.sheet, columns):
+            cell = row.entries[place].cell
+            merged = None if cell is None else numbers.of_cell(cell)
+            if cell is None or merged is None or len(cell.bank.backbones) < 2:
+                continue
+            alone = {
+                backbone: numbers.of_cell(replace(cell, bank=replace(cell.bank, backbones=(backbone,))))
+                for backbone in cell.bank.backbones
+            }
+            known = {backbone: number for backbone, number in alone.items() if number is not None}
+            where = f"{_place(column)}, {row.label}"
+            if not known:
+                yield Finding(UNTOLD, f"{where}: {merged.mean:.2f}; none of the backbones has been measured alone.")
+                continue
+            best = max(known, key=lambda backbone: known[backbone].mean)
+            verdict, apart = above(merged, known[best])
+            yield Finding(
+                verdict, f"{where}: {merged.mean:.2f}, {best} alone {known[best].mean:.2f}, {difference(apart)}."
+            )
+
+
+def above_value(numbers: Numbers, *, row: str, value: float, columns: Any = ()) -> Iterator[Finding]:
+    """A row is above a value, in percent."""
+    for place, column in _columns(numbers.sheet, columns):
+        for mine in (numbers.of(r.entries[place]) for r in numbers.sheet.rows if r.label == row):
+            if mine is None:
+                continue
+            verdict, _ = above(mine, Number(value, 0.0))
+            interval = "" if mine.ci95 is None else f" ± {mine.ci95:.2f}"
+            yield Finding(verdict, f"{_place(column)}: {mine.mean:.2f}{interval}, against {value:g}.")
+
+
+def pass_rate_jumps(numbers: Numbers, *, times: float = 10.0, least: float = 0.0) -> Iterator[Finding]:
+    """The share of tests for a Gaussian that pass grows at least `times`, and is then above `least` percent."""
+    found = None if numbers.sheet.measure is None else numbers.results.get(numbers.sheet.measure)
+    if found is None or not found["tests"]:
+        return
+    before, after = found["before"]["passed"], found["after"]["passed"]
+    holds = after > 0 and after >= times * before and 100 * after > least * found["tests"]
+    factor = f", {after / before:.1f} times as many" if before else ""
+    share = [100 * count / found["tests"] for count in (before, after)]
+    yield Finding(
+        HOLDS if holds else FAILS,
+        f"Of {found['tests']} tests {before} pass before ({share[0]:.2f} %) and {after} after "
+        f"({share[1]:.2f} %){factor}.",
+    )
+
+
+RULES: dict[str, Callable[..., Iterator[Finding]]] = {
+    "best-row": best_row,
+    "row-above-row": row_above_row,
+    "rises": rises,
+    "rises-to-plateau": rises_to_plateau,
+    "optimum-between": optimum_between,
+    "merged-above-single": merged_above_single,
+    "above-value": above_value,
+    "pass-rate-jumps": pass_rate_jumps,
+}
+
+
+# --- finding one's way in a sheet -----------------------------------------------------------------------------------
+
+
+def _several(names: Any) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _columns(sheet: Sheet, names: Any) -> list[tuple[int, Column]]:
+    """Columns whose label, group, or "group label" is among the names; all of them where there are none."""
+    wanted = _several(names)
+    every = list(enumerate(sheet.columns))
+    return [(i, c) for i, c in every if not wanted or {c.label, c.group, f"{c.group} {c.label}"} & set(wanted)]
+
+
+def _place(column: Column) -> str:
+    return f"{column.group} {column.label}".strip()
+
+
+def _curves(numbers: Numbers, names: Any) -> Iterator[tuple[Row, list[float], list[Number] | None]]:
+    """Rows of a figure of which anything has been measured, their x and, where complete, their points, by x."""
+    order = sorted(range(len(numbers.sheet.columns)), key=lambda i: numbers.sheet.columns[i].x or 0.0)
+    x = [numbers.sheet.columns[i].x or 0.0 for i in order]
+    for row in numbers.sheet.rows:
+        if names and row.label not in _several(names):
+            continue
+        points = [numbers.of(row.entries[i]) for i in order]
+        known = [point for point in points if point is not None]
+        if known and len(known) == len(points) and len(known) > 2:
+            yield row, x, known
+        elif known:
+            yield row, x, None
+
+
+def _incomplete(row: Row) -> Finding:
+    return Finding(UNTOLD, f"{row.label}: some points of the curve have not been measured.")

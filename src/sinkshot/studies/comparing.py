@@ -1,0 +1,61 @@
+"""Numbers with intervals, and how far apart they are: episode by episode where two share their episodes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkshot.evaluate import half_width
+
+Verdict = Literal["holds", "does not hold", "cannot be told"]
+HOLDS: Verdict = "holds"
+FAILS: Verdict = "does not hold"
+UNTOLD: Verdict = "cannot be told"
+
+
+@dataclass(frozen=True)
+class Number:
+    """A value with its 95 % half-width, in percent."""
+
+    mean: float
+    ci95: float | None  # None where it is not known
+    values: NDArray[np.float64] | None = None  # of single episodes, where known
+    drawn: object = None  # what decides the episodes: where equal, numbers are compared episode by episode
+
+    @property
+    def low(self) -> float:
+        """Where the interval begins."""
+        return -math.inf if self.ci95 is None else self.mean - self.ci95
+
+    @property
+    def high(self) -> float:
+        """Where the interval ends."""
+        return math.inf if self.ci95 is None else self.mean + self.ci95
+
+
+def combined(terms: Sequence[tuple[float, Number]]) -> Number:
+    """Weighted sum of numbers, with its interval."""
+    mean = sum(weight * number.mean for weight, number in terms)
+    values = [weight * number.values for weight, number in terms if number.values is not None]
+    same = len({number.drawn for _, number in terms}) == 1 and len({len(v) for v in values}) == 1
+    if same and len(values) == len(terms):
+        total = np.sum(values, axis=0)  # [R]
+        return Number(mean, half_width(total) if len(total) > 1 else None)
+    squares = [(weight * number.ci95) ** 2 for weight, number in terms if number.ci95 is not None]
+    return Number(mean, math.sqrt(sum(squares)) if len(squares) == len(terms) else None)
+
+
+def above(a: Number, b: Number) -> tuple[Verdict, Number]:
+    """Whether a is above b, and by how much."""
+    apart = combined([(1.0, a), (-1.0, b)])
+    return (HOLDS if apart.low > 0 else FAILS if apart.high < 0 else UNTOLD), apart
+
+
+def difference(apart: Number) -> str:
+    """Tell a difference in words."""
+    return f"difference {apart.mean:+.2f}" + ("" if apart.ci95 is None else f" ± {apart.ci95:.2f}")

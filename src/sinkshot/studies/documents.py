@@ -1,0 +1,109 @@
+"""TOML files written by people: whatever is wrong with one is said with its line and the nearest known name."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+import tomllib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path as File
+from typing import Any
+
+from sinkshot.errors import InputError
+from sinkshot.studies.lines import Path, lines, nearest
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What the value of a key must be, in words and as a test."""
+
+    wanted: str
+    fits: Callable[[Any], bool]
+
+
+def one_of(names: Collection[str]) -> Kind:
+    """One of a few names."""
+    return Kind(f"one of {', '.join(names)}", lambda value: isinstance(value, str) and value in names)
+
+
+def whole(least: int) -> Kind:
+    """A whole number of at least `least`."""
+    return Kind(f"a whole number of at least {least}", lambda value: type(value) is int and value >= least)
+
+
+def _number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
+TEXT = Kind("a text in quotes", lambda value: isinstance(value, str))
+NAME = Kind("a text in quotes that is not empty", lambda value: isinstance(value, str) and value.strip() != "")
+TEXTS = Kind('a list of texts, such as ["one", "two"]', _texts)
+NAMES = Kind('a list of names, such as ["one", "two"]', lambda value: _texts(value) and bool(value) and all(value))
+NUMBER = Kind("a number", _number)
+SWITCH = Kind("true or false", lambda value: isinstance(value, bool))
+TABLE = Kind("a table, such as { lam = 8.5 }", lambda value: isinstance(value, dict))
+TABLES = Kind(
+    "a list of tables", lambda value: isinstance(value, list) and all(isinstance(entry, dict) for entry in value)
+)
+ANYTHING = Kind("a value", lambda value: True)
+
+
+class Document:
+    """A TOML file: what it holds, and on which line."""
+
+    def __init__(self, file: File) -> None:
+        self.file = file
+        try:
+            text = file.read_bytes().decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{file} is no text in UTF-8 (byte {error.start}); a TOML file must be.") from error
+        except OSError as error:
+            raise InputError(f"{file} cannot be read: {error.strerror}.") from error
+        try:
+            self.content = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise InputError(f"{file}{_place(str(error), text)}") from error
+        except RecursionError as error:
+            raise InputError(f"{file} has brackets within brackets without end; a study needs a handful.") from error
+        self.lines = lines(text)
+
+    def error(self, path: Path, sentence: str) -> InputError:
+        """Return an error that begins with the file and the line of a key."""
+        return InputError(f"{self.file}, line {nearest(self.lines, path)}: {sentence}")
+
+    def check(self, table: Mapping[str, Any], path: Path, kinds: Mapping[str, Kind], what: str) -> None:
+        """Refuse a key that `what` does not have, and a value that its key cannot take."""
+        for key, value in table.items():
+            if key not in kinds:
+                raise self.unknown((*path, key), f"{what} has no key {key!r}", key, kinds)
+            kind = kinds[key]
+            if not kind.fits(value):
+                raise self.error((*path, key), f"{key} must be {kind.wanted}; {_shown(value)} was given.")
+
+    def unknown(self, path: Path, sentence: str, given: str, known: Collection[str]) -> InputError:
+        """Return the error for a name that is not among the known ones, with the nearest of them."""
+        near = difflib.get_close_matches(given, known, n=2, cutoff=0.5)
+        hint = f"did you mean {' or '.join(repr(name) for name in near)}?" if near else f"known: {', '.join(known)}."
+        return self.error(path, f"{sentence}; {hint}")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value!r:.60}"
+
+
+def _place(message: str, text: str) -> str:
+    """Turn tomllib's message into ours: its line first."""
+    match = re.fullmatch(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", message, re.DOTALL)
+    if match is None:
+        return f" is no TOML: {message}."
+    line = match[2] or str(text.count("\n") + 1)
+    column = f", column {match[3]}" if match[3] else ", the end of the file"
+    return f", line {line}: no TOML{column}: {match[1]}."

@@ -1,0 +1,69 @@
+"""A study as it is run here: with the episodes asked for, and carried over to every bank there is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from sinkshot.episodes import Recipe
+from sinkshot.studies.catalogue import Catalogue, Missing
+from sinkshot.studies.study import BankKey, Cell, Entry, Row, Sheet, Study
+
+
+def expand(study: Study, catalogue: Catalogue, episodes: int | None = None, seed: int | None = None) -> Study:
+    """Return the study with other episodes, and sheets that are to be carried over once more for each other bank.
+
+    The paper's values go along (`Sheet.elsewhere` says of which bank they are): shapes can be compared, values cannot.
+    Cells whose banks are missing stay in; `Catalogue.files` says which can be run.
+    """
+
+    def recipe(cell: Cell) -> Recipe:
+        given = cell.recipe
+        count = given.episodes if episodes is None else min(episodes, cell.most or episodes)
+        return replace(given, episodes=count, seed=given.seed if seed is None else seed)
+
+    sheets = []
+    for sheet in study.sheets:
+        here = _with(sheet, lambda cell: replace(cell, recipe=recipe(cell)))
+        sheets += [here, *(_carried(here, bank, catalogue) for bank in _others(here, catalogue))]
+    return replace(study, sheets=tuple(sheets))
+
+
+def _home(sheet: Sheet) -> BankKey:
+    """The bank a sheet is about."""
+    return sheet.measure.bank if sheet.measure is not None else next(sheet.cells()).bank
+
+
+def _others(sheet: Sheet, catalogue: Catalogue) -> list[BankKey]:
+    """Banks to carry a sheet to: of any backbone, or of the same several where it is about several."""
+    if not sheet.transfer:
+        return []
+    home = replace(_home(sheet), coordinates=None, selections=1)
+    if len(home.backbones) == 1:
+        return [key for key in catalogue.present() if key != home and key.split == home.split]
+    moved = [replace(home, data_set=key.data_set, trained_on=key.trained_on) for key in catalogue.present()]
+    there = [key for key in dict.fromkeys(moved) if key != home]
+    return [key for key in there if not isinstance(catalogue.files(key), Missing)]
+
+
+def _carried(sheet: Sheet, bank: BankKey, catalogue: Catalogue) -> Sheet:
+    def to(key: BankKey) -> BankKey:
+        return replace(key, data_set=bank.data_set, backbones=bank.backbones, trained_on=bank.trained_on)
+
+    moved = _with(sheet, lambda cell: replace(cell, bank=to(cell.bank)))
+    measure = None if sheet.measure is None else replace(sheet.measure, bank=to(sheet.measure.bank))
+    printed = bool(sheet.paper) or any(entry.paper for row in sheet.rows for entry in row.entries)
+    elsewhere = sheet.label if printed else ""
+    return replace(moved, label=catalogue.title(bank), elsewhere=elsewhere, measure=measure)
+
+
+def _with(sheet: Sheet, change: Callable[[Cell], Cell]) -> Sheet:
+    """Return the sheet with every cell changed."""
+
+    def entry(one: Entry) -> Entry:
+        return one if one.cell is None else replace(one, cell=change(one.cell))
+
+    def row(one: Row) -> Row:
+        return replace(one, entries=tuple(map(entry, one.entries)))
+
+    return replace(sheet, rows=tuple(map(row, sheet.rows)))

@@ -1,0 +1,179 @@
+"""Facts about features rather than accuracy: are they Gaussian, how are they distributed, where do classes lie.
+
+Each is measured raw ("before") and after a chain that acts on each row alone ("after"), and comes out as plain values
+that JSON can hold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkshot import preprocess
+from sinkshot.bank import FeatureBank
+from sinkshot.errors import InputError, unknown_name, whole
+from sinkshot.report.pictures import _ENOUGH as ENOUGH
+from sinkshot.report.pictures import P_VALUE, looks_gaussian, skewness
+from sinkshot.studies.merging import selection_seed, shuffled
+from sinkshot.studies.study import Measure
+
+Float = NDArray[np.float64]
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "gaussianity": {"chain": "P"},
+    "distribution": {"chain": "P", "classes": 3, "bins": 50, "seed": 0},
+    "projection": {"chain": "P", "classes": 3, "seed": 0},
+}
+"""Options of each kind of measure, and their defaults."""
+
+
+def measure(bank: FeatureBank, what: Measure) -> dict[str, Any]:
+    """Measure one fact about a bank."""
+    options = settings(what.kind, dict(what.options))
+    chain = _fitting(bank, preprocess.parse(options.pop("chain")))
+    return _MEASURES[what.kind](bank, chain, **options)
+
+
+def settings(kind: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a kind of measure, checked and filled in."""
+    if kind not in OPTIONS:
+        raise unknown_name("kind of measure", kind, OPTIONS)
+    known = OPTIONS[kind]
+    for name in given:
+        if name not in known:
+            raise unknown_name(f"option of {kind}", name, known)
+    filled = {**known, **given}
+    steps = preprocess.parse(filled["chain"])
+    if any(step.name in ("Mn", "Mb", "Z") for step in steps):
+        raise InputError(f"chain must act on each row alone (P, Ps, E); {filled['chain']!r} was given.")
+    for name, least in (("classes", 1), ("bins", 1), ("seed", 0)):
+        if name in filled:
+            whole(name, filled[name], least)
+    return filled
+
+
+def _fitting(bank: FeatureBank, steps: preprocess.Chain) -> preprocess.Chain:
+    """Take the signed power where features are negative."""
+    if bank.features.min() >= 0:
+        return steps
+    return tuple(replace(step, name="Ps") if step.name == "P" else step for step in steps)
+
+
+def gaussianity(bank: FeatureBank, chain: preprocess.Chain) -> dict[str, Any]:
+    """D'Agostino and Pearson's test of every coordinate within every class: how many pass at p = 0.001.
+
+    A coordinate that is constant within a class does not pass; classes of fewer than 20 rows are left out.
+    """
+    large = [c for c in range(bank.classes) if bank.counts[c] >= ENOUGH]
+    if not large:
+        raise InputError(f"the test for a Gaussian needs {ENOUGH} rows of a class, and no class of the bank has them.")
+    passed, constant = np.zeros(2, int), np.zeros(2, int)
+    skew: list[list[float]] = []
+    for c in large:
+        raw = bank.features[bank.labels == c].astype(np.float64)  # [m, d]
+        both = raw, preprocess.run(raw, chain).x
+        passed += [int(looks_gaussian(x).sum()) for x in both]
+        constant += [int((x.min(axis=0) == x.max(axis=0)).sum()) for x in both]
+        skew.append([float(skewness(x).mean()) for x in both])
+    tests = len(large) * bank.width
+    before, after = (
+        {
+            "passed": int(passed[i]),
+            "rate": int(passed[i]) / tests,
+            "constant": int(constant[i]),
+            "skewness": float(np.mean(skew, axis=0)[i]),
+        }
+        for i in range(2)
+    )
+    left_out = [bank.class_names[c] for c in range(bank.classes) if c not in large]
+    counts = {"classes": len(large), "coordinates": bank.width, "tests": tests, "left_out": left_out}
+    return {"chain": preprocess.spell(chain), "level": P_VALUE, **counts, "before": before, "after": after}
+
+
+def distribution(bank: FeatureBank, chain: preprocess.Chain, classes: int, bins: int, seed: int) -> dict[str, Any]:
+    """Histograms of one feature for a few classes; feature and classes are drawn by the seed.
+
+    The feature is drawn among those that vary within each of the classes.
+    """
+    chosen = _classes(bank, classes, seed)
+    raw = [bank.features[bank.labels == c].astype(np.float64) for c in chosen]
+    varies = np.all([x.min(axis=0) < x.max(axis=0) for x in raw], axis=0)
+    if not varies.any():
+        raise InputError("no feature varies within each of the classes drawn; there is no distribution to show.")
+    order = shuffled(bank.width, selection_seed(seed, 1))
+    feature = int(order[varies[order]][0])
+    names = [bank.class_names[c] for c in chosen]
+    done = [preprocess.run(x, chain).x[:, feature] for x in raw]
+    return {
+        "chain": preprocess.spell(chain),
+        "classes": names,
+        "feature": feature,
+        "before": _histograms(names, [x[:, feature] for x in raw], bins),
+        "after": _histograms(names, done, bins),
+    }
+
+
+def _histograms(names: list[str], samples: list[Float], bins: int) -> dict[str, Any]:
+    """Counts of each class in bins from the least to the greatest value of all; x is where each bin begins."""
+    edges = np.linspace(min(x.min() for x in samples), max(x.max() for x in samples), bins + 1)
+    counts = {name: np.histogram(x, edges)[0].tolist() for name, x in zip(names, samples, strict=True)}
+    skews = {name: float(skewness(x[:, None])[0]) for name, x in zip(names, samples, strict=True)}
+    return {"x": edges[:-1].tolist(), "width": float(edges[1] - edges[0]), "counts": counts, "skewness": skews}
+
+
+def projection(bank: FeatureBank, chain: preprocess.Chain, classes: int, seed: int) -> dict[str, Any]:
+    """Rows of a few classes on their first three principal components; classes are drawn by the seed."""
+    chosen = _classes(bank, classes, seed)
+    rows = np.concatenate([np.flatnonzero(bank.labels == c) for c in chosen])
+    raw, labels = bank.features[rows].astype(np.float64), bank.labels[rows]
+    parts = {}
+    for name, x in (("before", raw), ("after", preprocess.run(raw, chain).x)):
+        points, shares = principal(x, 3)
+        by_class = {bank.class_names[c]: _rounded(points[labels == c], np.abs(points).max()) for c in chosen}
+        parts[name] = {"points": by_class, "variance": [round(float(share), 4) for share in shares]}
+    return {"chain": preprocess.spell(chain), "classes": [bank.class_names[c] for c in chosen], **parts}
+
+
+def principal(x: Float, components: int) -> tuple[Float, Float]:
+    """First principal components of rows x [n, d]: points [n, components], and their shares of the variance.
+
+    Where rows span fewer dimensions, what is left of the points is zero.
+    """
+    from scipy.linalg import eigh
+
+    x = x - x.mean(axis=0)
+    wide = x.shape[1] > x.shape[0]
+    square = x @ x.T if wide else x.T @ x
+    kept = min(components, len(square))
+    variance, vectors = eigh(square, subset_by_index=[len(square) - kept, len(square) - 1])
+    variance, vectors = np.clip(variance[::-1], 0.0, None), vectors[:, ::-1]
+    points = np.zeros((len(x), components))
+    points[:, :kept] = vectors * np.sqrt(variance) if wide else x @ vectors
+    furthest = points[np.abs(points).argmax(axis=0), np.arange(components)]
+    shares = np.zeros(components)
+    shares[:kept] = variance / max(float(np.trace(square)), 1e-30)
+    return points * np.where(furthest < 0, -1, 1), shares
+
+
+def _rounded(points: Float, largest: float) -> list[list[float]]:
+    """Keep four digits of the largest coordinate: no eye sees more."""
+    digits = 3 - math.floor(math.log10(largest)) if largest > 0 else 0
+    return [[round(float(v), digits) for v in point] for point in points]
+
+
+def _classes(bank: FeatureBank, count: int, seed: int) -> list[int]:
+    if count > bank.classes:
+        raise InputError(f"{count} classes were asked for, and the bank has {bank.classes}; lower `classes`.")
+    return [int(c) for c in shuffled(bank.classes, selection_seed(seed, 0))[:count]]
+
+
+_MEASURES: dict[str, Callable[..., dict[str, Any]]] = {
+    "gaussianity": gaussianity,
+    "distribution": distribution,
+    "projection": projection,
+}

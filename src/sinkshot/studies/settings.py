@@ -1,0 +1,136 @@
+"""Settings of cells: what may be set, how it is checked, and the cell that a merged set of them makes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any, get_args
+
+from sinkshot import methods, preprocess
+from sinkshot.episodes import PROTOCOLS, Recipe
+from sinkshot.errors import InputError
+from sinkshot.studies.documents import NAME, NAMES, TABLE, TEXT, Document, Kind, one_of, whole
+from sinkshot.studies.lines import Path
+from sinkshot.studies.study import BankKey, Cell, Metric
+
+BANK: dict[str, Kind] = {
+    "data_set": NAME,
+    "backbone": NAME,
+    "backbones": NAMES,
+    "split": NAME,
+    "trained_on": NAME,
+    "coordinates": whole(1),
+    "selections": whole(1),
+}
+SETTINGS: dict[str, Kind] = BANK | {
+    "protocol": one_of(tuple(PROTOCOLS)),
+    "way": whole(2),
+    "shot": whole(1),
+    "query": whole(1),
+    "episodes": whole(1),
+    "most": whole(1),
+    "seed": whole(0),
+    "method": NAME,
+    "method_if_known": NAME,
+    "preprocess": TEXT,
+    "set": TABLE,
+    "metric": one_of(get_args(Metric)),
+}
+
+_PLAIN = (bool, int, float, str)
+_HYPER = Kind(
+    "a number, a text, true or false, or a list of these",
+    lambda value: all(isinstance(v, _PLAIN) for v in (value if isinstance(value, list) else [value])),
+)
+
+Settings = dict[str, tuple[Any, Path]]
+"""Each setting with the place in the file that gives it. Hyper-parameters are settings called `set.<name>`."""
+
+
+def collect(document: Document, table: Mapping[str, Any], path: Path, known: Mapping[str, Kind], what: str) -> Settings:
+    """Check a table and return those of its keys that are settings."""
+    document.check(table, path, known, what)
+    for one, other in (("backbone", "backbones"), ("method", "method_if_known")):
+        if one in table and other in table:
+            raise document.error((*path, other), f"give {one} or {other}, not both.")
+    found: Settings = {}
+    for key, given in table.items():
+        if key not in SETTINGS:
+            continue
+        where = (*path, key)
+        match key:
+            case "set":
+                for name, value in given.items():
+                    if not _HYPER.fits(value):
+                        raise document.error((*where, name), f"{name} must be {_HYPER.wanted}.")
+                    found[f"set.{name}"] = (frozen(value), (*where, name))
+            case "backbone":
+                found["backbones"] = ((given,), where)
+            case "backbones":
+                found["backbones"] = (tuple(given), where)
+            case "method_if_known":
+                found["method"] = (given if given in methods.METHODS else None, where)
+            case _:
+                _understood(document, key, given, where)
+                found[key] = (given, where)
+    return found
+
+
+def _understood(document: Document, key: str, given: Any, where: Path) -> None:
+    """Refuse a method that is not registered and a chain that cannot be read."""
+    if key == "method" and given not in methods.METHODS:
+        raise document.unknown(where, f"there is no method {given!r}", given, list(methods.METHODS))
+    if key == "preprocess":
+        try:
+            preprocess.parse(given)
+        except InputError as error:
+            raise document.error(where, str(error)) from error
+
+
+def cell(document: Document, settings: Settings, path: Path) -> Cell | None:
+    """Return the cell that settings make, or None where no method is given."""
+    given = {key: setting for key, (setting, _) in settings.items()}
+    name = given.get("method")
+    if name is None:
+        return None
+    hyper = {key.removeprefix("set."): v for key, v in given.items() if key.startswith("set.")}
+    known = methods.get(name).hyper
+    for key in hyper:
+        if key not in known:
+            where = settings[f"set.{key}"][1]
+            raise document.unknown(where, f"{name} has no hyper-parameter {key!r}", key, list(known))
+    recipe = Recipe(**{f.name: given[f.name] for f in fields(Recipe) if f.name in given})
+    most = given.get("most", recipe.episodes)
+    recipe = replace(recipe, episodes=min(most, recipe.episodes))
+    features, chain = bank(document, settings, path), given.get("preprocess")
+    return Cell(features, recipe, name, chain, tuple(sorted(hyper.items())), given.get("most"))
+
+
+def lacking(settings: Settings) -> bool:
+    """Whether settings name a hyper-parameter that their method does not have."""
+    known = methods.get(settings["method"][0]).hyper
+    return any(key.startswith("set.") and key.removeprefix("set.") not in known for key in settings)
+
+
+def bank(document: Document, settings: Settings, path: Path) -> BankKey:
+    """Return the key of the features that settings name."""
+    given = {key: setting for key, (setting, _) in settings.items()}
+    for key, word in (("data_set", "data_set"), ("backbones", "backbone")):
+        if key not in given:
+            raise document.error(
+                path, f"no {word} is given, here or above; say which features are meant, in [defaults] for all."
+            )
+    origin = given.get("trained_on")
+    return BankKey(
+        given["data_set"],
+        given["backbones"],
+        given.get("split", "novel"),
+        None if origin == given["data_set"] else origin,
+        given.get("coordinates"),
+        given.get("selections", 1),
+    )
+
+
+def frozen(given: Any) -> Any:
+    """Lists as tuples, so that a cell can be the key of a dict."""
+    return tuple(map(frozen, given)) if isinstance(given, list) else given

@@ -1,0 +1,57 @@
+"""Small banks and studies for the tests of runs: data set "toy", backbone "net"."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sinkshot.episodes import Recipe
+from sinkshot.studies.catalogue import Catalogue
+from sinkshot.studies.planning import distinct, plan
+from sinkshot.studies.running import run
+from sinkshot.studies.store import Store
+from sinkshot.studies.study import BankKey, Cell, Column, Entry, Row, Sheet, Study
+
+KEY = BankKey("toy", ("net",))
+RECIPE = Recipe(way=3, shot=1, query=5, episodes=1500)
+
+
+def save(bank, folder, name="toy_net_novel"):
+    bank.save(folder / f"{name}.safetensors")
+    return Catalogue([folder])
+
+
+def cell(method="ncm", key=KEY, preprocess=None, hyper=(), **recipe):
+    return Cell(key, replace(RECIPE, **recipe), method, preprocess, tuple(sorted(dict(hyper).items())))
+
+
+def study(*cells, measures=()):
+    rows = tuple(Row(str(number), (Entry(one),)) for number, one in enumerate(cells))
+    sheets = [Sheet("cells", (Column("here"),), rows), *(Sheet(what.kind, measure=what) for what in measures)]
+    return Study("toys", "Toys", "table", sheets=tuple(sheets))
+
+
+def settle(catalogue, *cells):
+    """The settled cells of a study, and where their bank is."""
+    tasks, sentences = plan([study(*cells)], catalogue, "cpu", elsewhere=False)
+    assert not sentences
+    return [task.settled for task in distinct(tasks.values())]
+
+
+def measured(place, catalogue, *cells, measures=(), **options):
+    """Run cells with the store at `place`."""
+    with Store(place) as store:
+        return run([study(*cells, measures=measures)], catalogue, store, **options)
+
+
+def numbers(outcome):
+    """What must not depend on how a run went: settings and the accuracy of every episode."""
+    return {
+        (stored.settings, stored.recipe, stored.engine, stored.bank_hash, stored.version): (
+            stored.per_episode.tobytes(),
+            None if stored.auroc_per_episode is None else stored.auroc_per_episode.tobytes(),
+        )
+        for stored in outcome.results.values()
+    }
+
+
+__all__ = ["KEY", "RECIPE", "cell", "measured", "numbers", "save", "settle", "study"]
