@@ -6,12 +6,12 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from pages import Page
 
 from sinkshot.bank import FeatureBank
 from sinkshot.episodes import Recipe
@@ -50,29 +50,6 @@ def make_rows(bank: FeatureBank, episodes: int = 30) -> list[DemoRow]:
 
     paper = PaperValue(60.0, 0.2), PaperValue(1.0, 0.1)
     return [row("NCM, raw", "ncm", chain=""), row("NCM", "ncm", paper), row(f"BMS {HOSTILE}", "bms", paper)]
-
-
-class Page(HTMLParser):
-    """Tags, attributes and text of a page."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.source = path.read_text(encoding="utf-8")
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.feed(self.source)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-    def all(self, tag: str) -> list[dict[str, str | None]]:
-        return [attributes for name, attributes in self.tags if name == tag]
-
-    def drawings(self) -> list[dict[str, str | None]]:
-        return [svg for svg in self.all("svg") if svg.get("role") == "img"]
 
 
 @pytest.fixture(scope="module")

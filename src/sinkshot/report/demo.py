@@ -15,6 +15,7 @@ from sinkshot.errors import InputError
 from sinkshot.evaluate import Paired, Result, compare
 from sinkshot.report import figures, pictures
 from sinkshot.report.page import signed, write_page
+from sinkshot.report.places import Standing, standing
 
 
 @dataclass(frozen=True)
@@ -59,10 +60,10 @@ class Cell:
         return 0.0 if self.paper is None else 100 * self.result.accuracy - self.paper.accuracy
 
     @property
-    def verdict(self) -> str:
+    def verdict(self) -> Standing:
         """`level` where the two intervals meet, else `above` or `below`."""
         reach = 0.0 if self.paper is None else 100 * self.result.ci95 + self.paper.ci95
-        return "level" if abs(self.difference) <= reach else "above" if self.difference > 0 else "below"
+        return standing(self.difference, reach)
 
 
 def demo_page(
@@ -105,6 +106,7 @@ def demo_page(
         engines=", ".join(sorted({cell.result.engine for row in results for cell in row.cells})),
         accuracy=_accuracy(results),
         accuracy_key=_accuracy_key(),
+        standing=standing,
         paired=[(row, _paired(row, bms)) for row in results if row is not bms],
         differences=_differences(results, bms),
         spread=pictures.spread(ncm.one, bms.one, (ncm.label, bms.label)),

@@ -7,6 +7,8 @@ room. Colours are named, and come out as `var(--name)`: the same drawing follows
 from __future__ import annotations
 
 import io
+import re
+import warnings
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +24,7 @@ _NAMES = {INK: "ink", MUTED: "muted", LINE: "line", PAPER: "paper"}
 _NAMES |= {colour: f"series-{i}" for i, colour in enumerate(SERIES, start=1)}
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("solid", (0, (5, 2)), (0, (1.2, 1.6)))
+_LONG = re.compile(r"\d+\.\d{3,}")  # a hundredth of a unit is finer than any screen
 _WIDTH = 5.0  # inches; 72 units of the drawing each
 _STYLE: dict[str, Any] = {
     "font.size": 11,
@@ -81,14 +84,17 @@ class Points:
     wrong: NDArray[Any]  # [q]
 
 
-def panel(name: str, title: str, alt: str, paint: Callable[[Any], None], height: float = 3.4) -> Panel:
+def panel(
+    name: str, title: str, alt: str, paint: Callable[[Any], None], height: float = 3.4, projection: str | None = None
+) -> Panel:
     """Draw on the axes of a new figure; `name` is unique on the page, `alt` says in words what is to be seen."""
     from matplotlib import style
     from matplotlib.figure import Figure
 
-    with style.context(["default", _STYLE]):
+    with style.context(["default", _STYLE]), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # the browser has its own
         figure = Figure(figsize=(_WIDTH, height), layout="constrained")
-        paint(figure.subplots())
+        paint(figure.subplots(subplot_kw={"projection": projection}))
         drawn = io.StringIO()
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(drawn, format="svg", transparent=True, metadata=nothing)
@@ -113,6 +119,7 @@ def _inline(svg: str, name: str, alt: str) -> Markup:
 
 
 def _local(value: str, name: str) -> str:
+    value = _LONG.sub(lambda found: f"{float(found[0]):.2f}", value)
     for colour, variable in _NAMES.items():
         value = value.replace(colour, f"var(--{variable})")
     return f"#{name}-{value[1:]}" if value.startswith("#") else value.replace("url(#", f"url(#{name}-")
@@ -151,15 +158,22 @@ def intervals(axes: Any, rows: Sequence[Interval], label: str, write: Callable[[
 def distributions(
     axes: Any, samples: Sequence[NDArray[Any]], edges: NDArray[Any], label: str, count: str, colour: int = 0
 ) -> None:
-    """Histograms over the same edges, told apart by colour and by dash."""
-    for i, sample in enumerate(samples):
-        counts, _ = np.histogram(sample, edges)
+    """Histograms of samples over the same edges."""
+    histograms(axes, [np.histogram(sample, edges)[0] for sample in samples], edges, label, count, colour)
+
+
+def histograms(
+    axes: Any, bins: Sequence[NDArray[Any]], edges: NDArray[Any], label: str, count: str, colour: int = 0
+) -> None:
+    """Counts of the same bins, told apart by colour and by dash."""
+    for i, counts in enumerate(bins):
         paint = SERIES[(i + colour) % len(SERIES)]
         axes.stairs(counts, edges, color=paint, alpha=0.13, fill=True)
         axes.stairs(counts, edges, color=paint, linewidth=1.8, linestyle=DASHES[i % len(DASHES)])
     axes.set_xlim(edges[0], edges[-1])
     axes.set_ylim(bottom=0)
     axes.tick_params(axis="both", length=0)
+    axes.tick_params(axis="x", pad=7)
     axes.grid(axis="y")
     axes.spines["left"].set_visible(False)
     axes.set_xlabel(label)
@@ -188,6 +202,17 @@ def episode(axes: Any, points: Points, labels: Sequence[str]) -> None:
 
 def marker_sign(marker: str, colour: str, size: float = 10, hollow: bool = False) -> Markup:
     """Return a marker of matplotlib as a sign for the legend."""
+    return _sign(_marker(marker, colour, size, hollow))
+
+
+def line_mark(colour: str, marker: str, dash: str = "none", opacity: float = 1) -> Markup:
+    """Return a line with a marker on it, if any, as a sign for the legend; that of a dashed line is hollow."""
+    on_it = _marker(marker, colour, 8, dash != "none") if marker else ""
+    line = f'<path d="M-12 0H12" style="{_local(f"stroke:{colour};stroke-width:2;stroke-dasharray:{dash}", "")}"/>'
+    return _sign(f'<g opacity="{opacity:g}">{line}{on_it}</g>')
+
+
+def _marker(marker: str, colour: str, size: float, hollow: bool) -> str:
     from matplotlib.markers import MarkerStyle
     from matplotlib.transforms import Affine2D
 
@@ -199,7 +224,7 @@ def marker_sign(marker: str, colour: str, size: float = 10, hollow: bool = False
         for points, code in shape.iter_segments(simplify=False)
     )
     paint = f"fill:none;stroke:{colour};stroke-width:1.6" if hollow else f"fill:{colour}"
-    return _sign(f'<path d="{path}" style="{_local(paint, "")}"/>')
+    return f'<path d="{path}" style="{_local(paint, "")}"/>'
 
 
 def class_sign(c: int) -> Markup:

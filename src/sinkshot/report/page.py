@@ -10,6 +10,8 @@ import jinja2
 
 from sinkshot.files import replacing
 
+DASH = "\N{EN DASH}"  # where there is no number
+
 
 def write_page(path: str | os.PathLike[str], template: str, **content: Any) -> None:
     """Fill a template of this folder and write it; until all of it is on the disk, `path` keeps what it held."""

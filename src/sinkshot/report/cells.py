@@ -1,0 +1,160 @@
+"""All places of all studies as one flat table, for other programs: CSV always, Parquet where pyarrow is installed."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+
+from sinkshot.files import replacing
+from sinkshot.report.places import Place, places
+from sinkshot.studies.study import Cell, Column, Row, Sheet, Study
+
+if TYPE_CHECKING:
+    from sinkshot.studies.running import Stored
+
+PARQUET_NEEDS = "it needs pyarrow, which pip install 'sinkshot[parquet]' brings."
+
+
+@dataclass(frozen=True)
+class Record:
+    """One place of one study. Values are in percent; what is not known, or is none, is empty."""
+
+    study: str
+    where: str
+    sheet: str
+    group: str
+    row: str
+    details: str
+    column_group: str
+    column: str
+    x: float | None
+    metric: str
+    here: float | None
+    here_ci95: float | None
+    paper: float | None
+    paper_ci95: float | None
+    paper_text: str | None
+    paper_elsewhere: str | None  # the other bank that the paper's value is of
+    difference: float | None
+    standing: str | None
+    data_set: str | None = None
+    backbones: str | None = None
+    split: str | None = None
+    trained_on: str | None = None
+    coordinates: int | None = None
+    selections: int | None = None
+    protocol: str | None = None
+    way: int | None = None
+    shot: int | None = None
+    query: int | None = None
+    episodes: int | None = None
+    seed: int | None = None
+    method: str | None = None
+    preprocess: str | None = None
+    hyper: str | None = None  # JSON
+    engine: str | None = None
+    bank_hash: str | None = None
+    version: str | None = None
+    libraries: str | None = None
+    hardware: str | None = None
+    seconds: float | None = None
+    finished: str | None = None
+
+
+def flat(studies: Iterable[Study], results: Mapping[Cell, Stored]) -> list[Record]:
+    """Return one record for each place, in the order of the studies."""
+    return [
+        _record(study, sheet, row, column, place, results)
+        for study in studies
+        for sheet in study.sheets
+        for row, line in zip(sheet.rows, places(sheet, results), strict=True)
+        for column, place in zip(sheet.columns, line, strict=True)
+    ]
+
+
+def _record(
+    study: Study, sheet: Sheet, row: Row, column: Column, place: Place, results: Mapping[Cell, Stored]
+) -> Record:
+    paper, cell = place.paper, place.entry.cell
+    return Record(
+        study=study.name,
+        where=study.where,
+        sheet=sheet.label,
+        group=row.group,
+        row=row.label,
+        details=", ".join(row.details),
+        column_group=column.group,
+        column=column.label,
+        x=column.x,
+        metric=place.entry.metric,
+        here=place.here,
+        here_ci95=None if place.here is None else place.half_width,
+        paper=paper.mean if paper else None,
+        paper_ci95=paper.ci95 if paper else None,
+        paper_text=paper.text if paper else None,
+        paper_elsewhere=sheet.elsewhere or None if paper else None,
+        difference=place.difference,
+        standing=place.standing,
+        **({} if cell is None else _settings(cell) | _measured(results.get(cell))),
+    )
+
+
+def _settings(cell: Cell) -> dict[str, Any]:
+    bank, recipe = cell.bank, cell.recipe
+    return {
+        **{name: getattr(bank, name) for name in ("data_set", "split", "trained_on", "coordinates", "selections")},
+        **{name: getattr(recipe, name) for name in ("protocol", "way", "shot", "query", "episodes", "seed")},
+        "backbones": "+".join(bank.backbones),
+        "method": cell.method,
+        "preprocess": cell.preprocess,
+        "hyper": json.dumps(dict(cell.hyper), default=str),
+    }
+
+
+def _measured(stored: Stored | None) -> dict[str, Any]:
+    if stored is None:
+        return {}
+    return {
+        **{name: getattr(stored, name) for name in ("engine", "bank_hash", "version", "hardware", "finished")},
+        "preprocess": stored.preprocess,
+        "episodes": stored.episodes,
+        "hyper": json.dumps(stored.hyper, sort_keys=True, default=str),
+        "libraries": ", ".join(f"{name} {number}" for name, number in stored.versions.items()),
+        "seconds": stored.seconds.get("total"),
+    }
+
+
+def write_csv(path: str | os.PathLike[str], records: Iterable[Record]) -> None:
+    """Write records as CSV in UTF-8."""
+    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8", errors="replace") as file:
+        writer = csv.DictWriter(file, [field.name for field in fields(Record)], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(asdict(record) for record in records)
+
+
+def parquet_is_possible() -> bool:
+    """Whether pyarrow is installed."""
+    return importlib.util.find_spec("pyarrow") is not None
+
+
+def write_parquet(path: str | os.PathLike[str], records: Sequence[Record]) -> None:
+    """Write records as Parquet; needs pyarrow."""
+    import pyarrow
+    from pyarrow import parquet
+
+    types = {str: pyarrow.string(), float: pyarrow.float64(), int: pyarrow.int64()}
+    kinds = {name: (get_args(kind) or (kind,))[0] for name, kind in get_type_hints(Record).items()}
+    schema = pyarrow.schema([(name, types[kind]) for name, kind in kinds.items()])
+    rows = [{name: _text(value) for name, value in asdict(record).items()} for record in records]
+    with replacing(path) as temporary:
+        parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), temporary)
+
+
+def _text(value: Any) -> Any:
+    """Replace what never was text, such as bytes of a file name."""
+    return value.encode("utf-8", errors="replace").decode() if isinstance(value, str) else value

@@ -1,0 +1,131 @@
+"""Kinds of charts that studies need: curves beside the paper's, clouds of points in space, shares as bars."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+from numpy.typing import NDArray
+
+from sinkshot.report.figures import INK, LINE, MARKERS, MUTED, SERIES, line_mark, printable
+
+PAPER_DASH = (0, (4, 2.5))
+_PAPER_ALPHA = 0.55
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point of a curve in percent; either number may be missing."""
+
+    x: float
+    here: float | None
+    half_width: float
+    paper: float | None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A series of points and the place of its colour and marker."""
+
+    label: str
+    points: Sequence[Point]
+    index: int
+
+    @property
+    def here(self) -> NDArray[np.float64]:
+        """Rows of x, value and half-width [n, 3] of what was measured."""
+        rows = [(point.x, point.here, point.half_width) for point in self.points if point.here is not None]
+        return np.array(rows, dtype=np.float64).reshape(-1, 3)
+
+    @property
+    def paper(self) -> NDArray[np.float64]:
+        """Rows of x and value [n, 2] of the paper."""
+        rows = [(point.x, point.paper) for point in self.points if point.paper is not None]
+        return np.array(rows, dtype=np.float64).reshape(-1, 2)
+
+
+def curves(axes: Any, series: Sequence[Curve], ticks: Sequence[tuple[float, str]], label: str, other: str = "") -> None:
+    """Curves with bands for their intervals, the paper's dashed under them.
+
+    With `other`, the paper's curve is of another bank and has an axis of its own at the right, of the same span.
+    """
+    apart = bool(other) and any(len(c.here) for c in series) and any(len(c.paper) for c in series)
+    theirs = axes.twinx() if apart else axes
+    for curve in series:
+        colour, marker = SERIES[curve.index % len(SERIES)], MARKERS[curve.index % len(MARKERS)]
+        theirs.plot(
+            *curve.paper.T,
+            linestyle=PAPER_DASH,
+            marker=marker,
+            color=MUTED if apart else colour,
+            alpha=_PAPER_ALPHA,
+            linewidth=1.4,
+            markersize=4.5,
+            markerfacecolor="none",
+            zorder=2,
+        )
+        x, value, half = curve.here.T
+        axes.fill_between(x, value - half, value + half, color=colour, alpha=0.16, linewidth=0, zorder=3)
+        axes.plot(x, value, marker=marker, color=colour, linewidth=2, markersize=5.5, zorder=4)
+    axes.set_xticks([x for x, _ in ticks], [printable(text) for _, text in ticks])
+    axes.set_xlabel(printable(label))
+    axes.set_ylabel("accuracy here, %" if apart else "accuracy, %")
+    if apart:
+        theirs.set_ylabel(printable(f"paper, {other}, %"))
+        _same_span(axes, theirs, series)
+    for each in {axes, theirs}:
+        each.tick_params(axis="both", length=0)
+        each.spines[["left", "right"]].set_visible(False)
+    axes.grid(axis="y")
+
+
+def _same_span(axes: Any, theirs: Any, series: Sequence[Curve]) -> None:
+    """Let one point of percent be as high on both axes, so that shapes can be compared."""
+    here = np.concatenate([curve.here[:, 1] + side * curve.here[:, 2] for curve in series for side in (-1, 1)])
+    paper = np.concatenate([curve.paper[:, 1] for curve in series])
+    widest = 1.15 * max(np.ptp(here), np.ptp(paper), 0.5)
+    for each, values in ((axes, here), (theirs, paper)):
+        middle = (values.min() + values.max()) / 2
+        each.set_ylim(middle - widest / 2, middle + widest / 2)
+
+
+def curve_sign(index: int, paper: bool) -> Markup:
+    """Return the line of a curve, with its marker, as a sign for the legend."""
+    colour, marker = SERIES[index % len(SERIES)], MARKERS[index % len(MARKERS)]
+    return line_mark(colour, marker, dash="5 3" if paper else "none", opacity=_PAPER_ALPHA if paper else 1)
+
+
+def paper_sign() -> Markup:
+    """Return a dashed line without a marker as a sign for the legend: whatever is the paper's."""
+    return line_mark(MUTED, "", dash="5 3")
+
+
+def cloud(axes: Any, points: Sequence[NDArray[np.float64]], labels: Sequence[str]) -> None:
+    """Classes of points [n, 3] in space, seen in perspective."""
+    for i, mine in enumerate(points):
+        colour, marker = SERIES[i % len(SERIES)], MARKERS[i % len(MARKERS)]
+        axes.scatter(*mine.T, color=colour, marker=marker, s=13, linewidths=0, alpha=0.75)
+    axes.set_proj_type("persp", focal_length=0.6)
+    axes.view_init(elev=22, azim=-58)
+    axes.set_box_aspect(None, zoom=1.18)
+    axes.set(xlabel=labels[0], ylabel=labels[1], zlabel=labels[2], xticklabels=[], yticklabels=[], zticklabels=[])
+    for axis in (axes.xaxis, axes.yaxis, axes.zaxis):
+        axis.set_pane_color((0, 0, 0, 0))
+        axis.line.set_color(LINE)
+        axis.labelpad = -10
+
+
+def bars(axes: Any, labels: Sequence[str], shares: Sequence[float], colours: Sequence[str]) -> None:
+    """Shares in percent as bars from the top, written out at their ends."""
+    height = np.arange(len(labels))[::-1]
+    for y, share, colour in zip(height, shares, colours, strict=True):
+        axes.barh(y, share, color=colour, height=0.6)
+        axes.annotate(f"{share:.2f} %", (share, y), (6, 0), textcoords="offset points", va="center")
+    axes.set_yticks(height, [printable(label) for label in labels], color=INK)
+    axes.set_xlim(0, 100)
+    axes.tick_params(axis="both", length=0)
+    axes.grid(axis="x")
+    axes.spines["left"].set_visible(False)

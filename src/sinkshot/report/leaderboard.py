@@ -1,0 +1,233 @@
+"""Leaderboards: methods ranked, with the time of an episode beside accuracy and paired differences to one of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from sinkshot.methods import METHODS
+from sinkshot.report.drawings import Drawing
+from sinkshot.report.figures import INK, MARKERS, MUTED, PAPER, SERIES, Key, Panel, marker_sign, panel
+from sinkshot.report.pairs import Match, match
+from sinkshot.report.places import Place, places
+from sinkshot.studies.study import Cell, Column, Entry, Row, Sheet, Study
+
+if TYPE_CHECKING:
+    from sinkshot.studies.running import Stored
+
+Results = Mapping[Cell, "Stored"]
+KINDS = ("inductive", "transductive", "transductive, equal sizes")
+
+
+@dataclass(frozen=True)
+class Spot:
+    """One number of a method: its place, its time, and how it stands to the row that all are compared with."""
+
+    place: Place
+    seconds: float | None = None  # of an episode, on one machine with all cores at work
+    episodes: int = 0
+    match: Match | None = None
+
+    @property
+    def time(self) -> str:
+        """The time of an episode in words."""
+        return "" if self.seconds is None else time_of(self.seconds)
+
+
+@dataclass(frozen=True)
+class Rank:
+    """A method with its numbers; `kind` is the place in KINDS."""
+
+    label: str
+    kind: int
+    spots: tuple[Spot, ...]
+
+    @property
+    def kind_name(self) -> str:
+        """What it looks at, and what it takes for granted."""
+        return KINDS[self.kind]
+
+    @property
+    def mean(self) -> float:
+        """Mean over the columns that have a number; below everything where there is none."""
+        known = [spot.place.here for spot in self.spots if spot.place.here is not None]
+        return sum(known) / len(known) if known else -math.inf
+
+
+@dataclass(frozen=True)
+class Broken:
+    """Methods that see all queries of a column and are yet below the row that looks at each alone."""
+
+    column: Column
+    rows: tuple[tuple[str, Match], ...]  # the worst first
+
+
+@dataclass(frozen=True)
+class Board:
+    """A sheet as a leaderboard: those first that are above in most columns."""
+
+    sheet: Sheet
+    against: str
+    floor: str
+    ranks: tuple[Rank, ...]
+    broken: tuple[Broken, ...]
+
+    @property
+    def fewer(self) -> tuple[tuple[str, int], ...]:
+        """Methods that were kept at fewer episodes than others, and how many those were."""
+        counts = {rank.label: max(spot.episodes for spot in rank.spots) for rank in self.ranks}
+        most = max(counts.values(), default=0)
+        return tuple((label, count) for label, count in counts.items() if 0 < count < most)
+
+
+def board(study: Study, sheet: Sheet, results: Results) -> Board:
+    """Rank the rows of a sheet by their mean over its columns."""
+    middle = next((row for row in sheet.rows if row.label == study.against), None)
+    ranks = []
+    for row, line in zip(sheet.rows, places(replace(sheet, rows=_ungrouped(sheet.rows)), results), strict=True):
+        rivals = (None,) * len(line) if middle is None or row is middle else middle.entries
+        spots = tuple(_spot(place, rival, results) for place, rival in zip(line, rivals, strict=True))
+        ranks.append(Rank(row.label, _kind(row), spots))
+    ranks.sort(key=lambda rank: -rank.mean)
+    floor = next((row for row in sheet.rows if row.label == study.floor), None)
+    broken = () if floor is None else tuple(_broken(sheet, floor, results))
+    return Board(sheet, study.against, study.floor, tuple(ranks), broken)
+
+
+def _ungrouped(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """Rows of one group, so that one of them is the best of all."""
+    return tuple(replace(row, group="") for row in rows)
+
+
+def _kind(row: Row) -> int:
+    cell = next((entry.cell for entry in row.entries if entry.cell is not None), None)
+    method = None if cell is None else METHODS.get(cell.method)
+    return 0 if method is None or not method.transductive else 2 if method.balanced else 1
+
+
+def _spot(place: Place, rival: Entry | None, results: Results) -> Spot:
+    cell = place.entry.cell
+    stored = None if cell is None else results.get(cell)
+    if stored is None:
+        return Spot(place)
+    return Spot(place, stored.seconds["total"] / stored.episodes, stored.episodes, _match(place.entry, rival, results))
+
+
+def _match(entry: Entry, rival: Entry | None, results: Results) -> Match | None:
+    """How an entry stands to another on the same episodes, by the entry's metric."""
+    values = [None if one is None or one.cell is None else results.get(one.cell) for one in (entry, rival)]
+    if values[0] is None or values[1] is None:
+        return None
+    a, b = (v.per_episode if entry.metric == "accuracy" else v.auroc_per_episode for v in values if v is not None)
+    return None if a is None or b is None else match(a, b)
+
+
+def _broken(sheet: Sheet, floor: Row, results: Results) -> list[Broken]:
+    """Every column of accuracy in which a transductive row is clearly below the floor on the same episodes."""
+    found = []
+    for number, column in enumerate(sheet.columns):
+        below = []
+        for row in sheet.rows:
+            entry = row.entries[number]
+            apart = _match(entry, _same_episodes(entry, number, floor), results)
+            if entry.metric == "accuracy" and _kind(row) and apart is not None and apart.standing == "below":
+                below.append((row.label, apart))
+        if below:
+            found.append(Broken(column, tuple(sorted(below, key=lambda pair: pair[1].difference))))
+    return found
+
+
+def _same_episodes(entry: Entry, number: int, floor: Row) -> Entry | None:
+    """The entry of the floor that saw the same episodes: of the same column, or of another with the same recipe."""
+    if entry.cell is None or floor.entries[number].cell is not None:
+        return floor.entries[number]
+    drawn = replace(entry.cell.recipe, episodes=0)
+    same = (e for e in floor.entries if e.cell is not None and replace(e.cell.recipe, episodes=0) == drawn)
+    return next((e for e in same if e.metric == entry.metric), None)
+
+
+# --- the plot -------------------------------------------------------------------------------------------------------
+
+
+def drawing(name: str, shown: Board) -> Drawing:
+    """Accuracy against the time of an episode, a panel for each column; those are named that nobody beats in both."""
+    panels = [_panel(f"{name}-{number}", shown, number) for number in range(len(shown.sheet.columns))]
+    used = sorted({rank.kind for rank in shown.ranks})
+    keys = [Key(marker_sign(MARKERS[kind], SERIES[kind]), KINDS[kind]) for kind in used]
+    return Drawing(tuple(one for one in panels if one is not None), tuple(keys))
+
+
+@dataclass(frozen=True)
+class _Dot:
+    label: str
+    kind: int
+    seconds: float
+    value: float
+    half_width: float
+
+
+def _panel(name: str, shown: Board, number: int) -> Panel | None:
+    dots = [
+        _Dot(rank.label, rank.kind, spot.seconds, spot.place.here, spot.place.half_width)
+        for rank in shown.ranks
+        if (spot := rank.spots[number]).seconds is not None and spot.place.here is not None
+    ]
+    if not dots:
+        return None
+    column = shown.sheet.columns[number]
+    title = " ".join(part for part in (column.group, column.label) if part)
+    metric = "AUROC" if shown.sheet.rows[0].entries[number].metric == "auroc" else "accuracy"
+    first = ", ".join(f"{dot.label} {dot.value:.2f} at {time_of(dot.seconds)}" for dot in front(dots))
+    return panel(
+        name,
+        title,
+        f"{shown.sheet.label}, {title}: {metric} in percent against the time of an episode. Nobody is both faster and "
+        f"better than: {first}.",
+        lambda axes: _scatter(axes, dots, f"{metric}, %", shown.against),
+        height=3.6,
+    )
+
+
+def front(dots: Sequence[Any]) -> list[Any]:
+    """Return the dots that no other beats both in time and in value, the fastest first."""
+    kept: list[Any] = []
+    for dot in sorted(dots, key=lambda dot: (dot.seconds, -dot.value)):
+        if not kept or dot.value > kept[-1].value:
+            kept.append(dot)
+    return kept
+
+
+def _scatter(axes: Any, dots: Sequence[_Dot], label: str, against: str) -> None:
+    """Dots with their intervals over time on a logarithmic axis; a line through those that nobody beats."""
+    leading = front(dots)
+    axes.set_xscale("log")
+    steps = [(dot.seconds, dot.value) for dot in leading]
+    if len(steps) > 1:
+        axes.step(*zip(*steps, strict=True), where="post", color=MUTED, linewidth=1, alpha=0.6, zorder=1)
+    for dot in dots:
+        colour = SERIES[dot.kind]
+        axes.errorbar(dot.seconds, dot.value, yerr=dot.half_width, color=colour, linewidth=1, alpha=0.5, zorder=2)
+        axes.plot(
+            dot.seconds, dot.value, MARKERS[dot.kind], color=colour, markersize=6, markeredgecolor=PAPER, zorder=3
+        )
+    for dot in [*leading, *(dot for dot in dots if dot.label == against and dot not in leading)]:
+        axes.annotate(dot.label, (dot.seconds, dot.value), (0, 7), textcoords="offset points", ha="center", color=INK)
+    axes.margins(x=0.14, y=0.12)
+    axes.xaxis.set_major_formatter(lambda seconds, _: time_of(seconds))
+    axes.minorticks_off()
+    axes.tick_params(axis="both", length=0)
+    axes.grid(axis="both")
+    axes.spines["left"].set_visible(False)
+    axes.set_xlabel("time of an episode")
+    axes.set_ylabel(label)
+
+
+def time_of(seconds: float) -> str:
+    """Write a time with two digits.
+
+    >>> time_of(0.00052), time_of(1.2), time_of(0.1)
+    ('0.52 ms', '1.2 s', '100 ms')
+    """
+    return f"{seconds:.2g} s" if seconds >= 0.95 else f"{float(f'{1000 * seconds:.2g}'):g} ms"

@@ -1,0 +1,140 @@
+"""A report as Markdown: the same numbers as the page, in tables that a terminal or a forge shows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sinkshot.report.page import DASH, count, number, percent, seconds, signed
+from sinkshot.report.places import Place, texts
+
+if TYPE_CHECKING:
+    from sinkshot.report.pairs import Match
+    from sinkshot.report.studies import Report, Section, Shown
+    from sinkshot.studies.running import Outcome
+
+_SIGNS = {"level": "≈", "above": "▲", "below": "▼"}
+
+
+def escape(text: str) -> str:
+    r"""Write plain text so that Markdown prints it, also within a table.
+
+    >>> escape("BMS* | a_b")
+    'BMS\\* \\| a\\_b'
+    """
+    return re.sub(r"([\\`*_\[\]<>|#~&$])", r"\\\1", " ".join(text.split()))
+
+
+def markdown_report(report: Report, outcome: Outcome) -> str:
+    """Return the whole report; what a clock measured stands under its last heading."""
+    parts = [
+        "# Measured here, beside the paper",
+        _summary(report),
+        *_claims(report),
+        *(part for section in report.sections for part in _section(section)),
+        *_meetings(report),
+    ]
+    if outcome.missing:
+        parts += ["## What is missing", "\n".join(f"- {escape(sentence)}" for sentence in outcome.missing)]
+    took = (outcome.finished - outcome.started).total_seconds()
+    parts += ["## This run", f"```\n{outcome.command}\n```"] if outcome.command else ["## This run"]
+    parts.append(f"{escape(outcome.machine)}. " + ", ".join(f"{k} {v}" for k, v in outcome.versions.items()) + ".")
+    parts += ["## Time", f"Started {outcome.started:%Y-%m-%d %H:%M:%S %Z}, took {seconds(took)} seconds."]
+    return "\n\n".join(parts) + "\n"
+
+
+def _summary(report: Report) -> str:
+    tally, verdicts = report.tally, report.verdicts
+    return (
+        f"{len(report.measured)} of {len(report.cells)} cells are measured. Of {tally.judged} values of the paper that "
+        f"stand beside them, {tally.level} are met, {tally.above} are below ours and {tally.below} above. "
+        f"{verdicts['holds']} claims hold, {verdicts['does not hold']} do not, {verdicts['cannot be told']} cannot be "
+        "told.\n\n"
+        "Numbers are percent ± half of the 95 % interval: **ours**, the paper's, and the difference with ≈ where the "
+        "intervals meet, ▲ where ours is above, ▼ where it is below."
+    )
+
+
+def _claims(report: Report) -> Iterator[str]:
+    if report.told:
+        rows = [
+            [section.study.where, judgement.claim.text, judgement.sheet, judgement.verdict, judgement.evidence]
+            for section, judgement in report.told
+        ]
+        yield "## What the paper claims"
+        yield _table(["Where", "Claim", "On", "Verdict", "Evidence"], [map(escape, row) for row in rows], 5)
+
+
+def _section(section: Section) -> Iterator[str]:
+    study = section.study
+    yield "## " + escape(": ".join(part for part in (study.where, study.title) if part))
+    if study.about:
+        yield escape(study.about)
+    for shown in section.sheets:
+        if not shown.measured:
+            yield f"{escape(shown.sheet.label)}: not measured here."
+        elif shown.groups:
+            yield f"### {escape(shown.sheet.label)}"
+            yield _sheet(shown)
+        elif study.kind == "gaussianity" and shown.facts is not None:
+            yield f"### {escape(shown.sheet.label)}"
+            yield _gaussianity(shown.facts)
+        else:
+            yield f"{escape(shown.sheet.label)}: drawn on the page."
+
+
+def _sheet(shown: Shown) -> str:
+    sheet = shown.table
+    columns = [" ".join(part for part in (column.group, column.label) if part) for column in sheet.columns]
+    heads, rows = len(sheet.heads), []
+    for group in shown.groups:
+        if group.label:
+            rows.append([f"*{escape(group.label)}*", *[""] * (heads - 1 + len(columns))])
+        rows.extend([*map(escape, texts(row, heads)), *map(_place, line)] for row, line in group.rows)
+    note = f"\n\nThe paper's values are of {escape(sheet.elsewhere)}, another bank." if sheet.elsewhere else ""
+    return _table([*map(escape, sheet.heads), *map(escape, columns)], rows, heads) + note
+
+
+def _place(place: Place) -> str:
+    parts = []
+    if place.here is not None:
+        parts.append(f"**{number(place.here)}** ± {number(place.half_width)}")
+    if place.paper is not None:
+        parts.append(f"paper {escape(place.paper.text)}")
+    if place.difference is not None and place.standing is not None:
+        parts.append(f"{signed(place.difference)} {_SIGNS[place.standing]}")
+    return " · ".join(parts) or DASH
+
+
+def _gaussianity(facts: Mapping[str, Any]) -> str:
+    parts = (("raw", facts["before"]), (f"after {facts['chain']}", facts["after"]))
+    rows = [
+        [label, count(part["passed"]), count(facts["tests"]), f"{percent(part['rate'])} %", number(part["skewness"])]
+        for label, part in parts
+    ]
+    return _table(["Features", "pass", "of", "share", "mean skewness"], rows)
+
+
+def _meetings(report: Report) -> Iterator[str]:
+    if report.meetings:
+        yield "## On the same episodes"
+        yield "Points of percent ± half of the 95 % interval, and the episodes won / tied / lost."
+    for meeting in report.meetings:
+        yield f"### {escape(str(meeting.bank))}"
+        heads = ["Setting", "Against", *(f"{recipe.way}-way {recipe.shot}-shot" for recipe in meeting.recipes)]
+        lines = [line for lines in meeting.methods for line in lines if line.against]
+        yield _table(heads, [[str(line.setting), str(line.against), *map(_match, line.matches)] for line in lines], 2)
+
+
+def _match(match: Match | None) -> str:
+    if match is None:
+        return DASH
+    score = f"{count(match.wins)} / {count(match.ties)} / {count(match.losses)}"
+    return f"{signed(match.difference)} ± {number(match.ci95)} {_SIGNS[match.standing]} · {score}"
+
+
+def _table(heads: Sequence[str], rows: Iterable[Iterable[str]], words: int = 1) -> str:
+    """Write a table whose first columns are words and stand left, and whose others are numbers."""
+    rule = ["---"] * words + ["---:"] * (len(heads) - words)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, rule, *rows))

@@ -1,0 +1,121 @@
+"""Settings against each other on the same episodes, where easy and hard ones cancel in the difference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkshot.episodes import Recipe
+from sinkshot.evaluate import half_width
+from sinkshot.report.places import Standing, standing
+from sinkshot.studies.study import BankKey, Cell, Study
+
+if TYPE_CHECKING:
+    from sinkshot.studies.running import Stored
+
+
+@dataclass(frozen=True)
+class Match:
+    """How far one setting is above another, in points of percent, and in how many episodes it wins, ties, loses."""
+
+    difference: float
+    ci95: float
+    wins: int
+    ties: int
+    losses: int
+
+    @property
+    def standing(self) -> Standing:
+        """`level` where the interval of the difference holds zero."""
+        return standing(self.difference, self.ci95)
+
+
+def match(a: NDArray[Any], b: NDArray[Any]) -> Match:
+    """Set accuracies [R] of the same episodes against each other; the longer of the two is cut."""
+    same = min(len(a), len(b))
+    apart = np.asarray(a[:same], dtype=np.float64) - np.asarray(b[:same], dtype=np.float64)
+    won, lost = int((apart > 0).sum()), int((apart < 0).sum())
+    return Match(100 * float(apart.mean()), 100 * half_width(apart), won, same - won - lost, lost)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A method with its chain and its hyper-parameters, and what it reached by recipe."""
+
+    method: str
+    preprocess: str
+    hyper: tuple[tuple[str, Any], ...]
+    reached: Mapping[Recipe, Stored]
+
+    def __str__(self) -> str:
+        changed = [f"{name}={value}" for name, value in self.hyper]
+        return " ".join([self.method, self.preprocess or "without preprocessing", *changed])
+
+    @property
+    def mean(self) -> float:
+        """Mean accuracy over recipes."""
+        return float(np.mean([stored.accuracy for stored in self.reached.values()]))
+
+
+@dataclass(frozen=True)
+class Line:
+    """A setting against another; the best of all has none to stand against."""
+
+    setting: Setting
+    against: Setting | None
+    matches: tuple[Match | None, ...]  # one for each recipe
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """All settings of one bank on the same episodes, method by method, the best first."""
+
+    bank: BankKey
+    recipes: tuple[Recipe, ...]
+    methods: tuple[tuple[Line, ...], ...]
+
+
+def meetings(studies: Iterable[Study], results: Mapping[Cell, Stored]) -> list[Meeting]:
+    """Let the measured cells of all tables meet that share bank and recipe.
+
+    A method's best setting stands against the best of all, its other settings against its best.
+    """
+    cells = [cell for study in studies if study.kind == "table" for cell in study.cells() if cell in results]
+    banks = dict.fromkeys(cell.bank for cell in cells)
+    found = [_meeting(bank, [cell for cell in cells if cell.bank == bank], results) for bank in banks]
+    return [meeting for meeting in found if meeting is not None]
+
+
+def _meeting(bank: BankKey, cells: list[Cell], results: Mapping[Cell, Stored]) -> Meeting | None:
+    reached: dict[tuple[str, str, tuple[tuple[str, Any], ...]], dict[Recipe, Stored]] = {}
+    for cell in cells:
+        stored = results[cell]
+        reached.setdefault((cell.method, stored.preprocess, cell.hyper), {})[cell.recipe] = stored
+    shared = [recipe for recipe in dict.fromkeys(c.recipe for c in cells) if _meet(recipe, reached.values())]
+    settings = [Setting(*key, {r: of[r] for r in shared if r in of}) for key, of in reached.items()]
+    ranked = sorted((s for s in settings if s.reached), key=lambda setting: -setting.mean)
+    if not ranked:
+        return None
+    groups = []
+    for method in dict.fromkeys(setting.method for setting in ranked):
+        first, *rest = (setting for setting in ranked if setting.method == method)
+        lines = [(first, None if first is ranked[0] else ranked[0]), *((setting, first) for setting in rest)]
+        groups.append(tuple(_line(setting, against, shared) for setting, against in lines))
+    return Meeting(bank, tuple(shared), tuple(groups))
+
+
+def _meet(recipe: Recipe, settings: Iterable[Mapping[Recipe, Stored]]) -> bool:
+    return sum(recipe in reached for reached in settings) > 1
+
+
+def _line(setting: Setting, against: Setting | None, recipes: Iterable[Recipe]) -> Line:
+    def at(recipe: Recipe) -> Match | None:
+        if against is None or recipe not in setting.reached or recipe not in against.reached:
+            return None
+        return match(setting.reached[recipe].per_episode, against.reached[recipe].per_episode)
+
+    return Line(setting, against, tuple(at(recipe) for recipe in recipes))

@@ -1,0 +1,134 @@
+"""One place of a table or figure: what was measured here beside what the paper prints, in percent."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from sinkshot.evaluate import half_width
+from sinkshot.studies.study import Cell, Column, Entry, Row, Sheet, Value
+
+if TYPE_CHECKING:
+    from sinkshot.studies.running import Stored
+
+Standing = Literal["level", "above", "below"]
+
+
+def standing(difference: float, reach: float) -> Standing:
+    """Say whether two intervals meet whose middles are `difference` apart and whose half-widths sum to `reach`."""
+    return "level" if abs(difference) <= reach else "above" if difference > 0 else "below"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A measured number and the paper's; either may be missing."""
+
+    entry: Entry
+    here: float | None = None
+    half_width: float = 0.0
+    elsewhere: bool = False  # the paper's value is of another bank: there is nothing to judge
+    best: bool = False  # of those measured in the same column and group
+
+    @property
+    def paper(self) -> Value | None:
+        """The value as the paper prints it."""
+        return self.entry.paper
+
+    @property
+    def difference(self) -> float | None:
+        """How far the measured number is above the paper's, where they can be compared."""
+        if self.here is None or self.paper is None or self.elsewhere:
+            return None
+        return self.here - self.paper.mean
+
+    @property
+    def standing(self) -> Standing | None:
+        """`level` where the intervals meet; a value that the paper prints without one is a point."""
+        if self.difference is None or self.paper is None:
+            return None
+        return standing(self.difference, self.half_width + (self.paper.ci95 or 0.0))
+
+
+def texts(row: Row, heads: int) -> list[str]:
+    """Return label and details of a row, as many as there are heads."""
+    words = [row.label, *row.details][:heads]
+    return words + [""] * (heads - len(words))
+
+
+def transposed(sheet: Sheet) -> Sheet:
+    """Return a figure's sheet with its x axis downwards: a row for each place on it, a column for each series."""
+    rows = [
+        Row(column.label or f"{column.x:g}", tuple(row.entries[i] for row in sheet.rows))
+        for i, column in enumerate(sheet.columns)
+    ]
+    columns = tuple(Column(row.label) for row in sheet.rows)
+    return replace(sheet, columns=columns, rows=tuple(rows), heads=(sheet.axis or "x",))
+
+
+def measured(entry: Entry, results: Mapping[Cell, Stored]) -> tuple[float | None, float]:
+    """Return mean and half-width of what was measured for an entry, in percent; None and 0 if nothing was."""
+    stored = None if entry.cell is None else results.get(entry.cell)
+    if stored is None:
+        return None, 0.0
+    if entry.metric == "accuracy":
+        return 100 * stored.accuracy, 100 * stored.ci95
+    if stored.auroc is None or stored.auroc_per_episode is None:
+        return None, 0.0
+    return 100 * stored.auroc, 100 * half_width(stored.auroc_per_episode)
+
+
+def places(sheet: Sheet, results: Mapping[Cell, Stored]) -> list[list[Place]]:
+    """Return the places of a sheet, row by row."""
+    rows = []
+    for row in sheet.rows:
+        found = [(entry, *measured(entry, results)) for entry in row.entries]
+        rows.append([Place(entry, here, half, bool(sheet.elsewhere)) for entry, here, half in found])
+    return _with_best(sheet, rows)
+
+
+def _with_best(sheet: Sheet, rows: list[list[Place]]) -> list[list[Place]]:
+    """Mark the highest measured number of each column and group, where there are two or more."""
+    rivals: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for row, line in zip(sheet.rows, rows, strict=True):
+        for i, place in enumerate(line):
+            if place.here is not None:
+                rivals[row.group, i].append(place.here)
+
+    def mark(group: str, i: int, place: Place) -> Place:
+        of = rivals.get((group, i), [])
+        return replace(place, best=place.here is not None and len(of) > 1 and place.here == max(of))
+
+    return [
+        [mark(row.group, i, place) for i, place in enumerate(line)] for row, line in zip(sheet.rows, rows, strict=True)
+    ]
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How many places were measured, and how those stand that the paper has a value of the same bank for."""
+
+    measured: int
+    wanted: int  # places that could be measured if all banks were there
+    level: int
+    above: int
+    below: int
+
+    @property
+    def judged(self) -> int:
+        """Places with a value of the paper to stand beside."""
+        return self.level + self.above + self.below
+
+
+def tally(all_places: Iterable[Place]) -> Tally:
+    """Count places."""
+    listed = list(all_places)
+    stands = Counter(place.standing for place in listed)
+    return Tally(
+        measured=sum(place.here is not None for place in listed),
+        wanted=sum(place.entry.cell is not None for place in listed),
+        level=stands["level"],
+        above=stands["above"],
+        below=stands["below"],
+    )

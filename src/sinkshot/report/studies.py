@@ -1,0 +1,237 @@
+"""The report of a run of studies: one page, and the same numbers as Markdown, LaTeX, CSV and Parquet."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import sinkshot
+from sinkshot.errors import InputError
+from sinkshot.files import replacing
+from sinkshot.report import cells
+from sinkshot.report.drawings import Drawing, draw
+from sinkshot.report.latex import latex_tables
+from sinkshot.report.leaderboard import Board, board, drawing
+from sinkshot.report.markdown import markdown_report
+from sinkshot.report.page import DASH, percent, write_page
+from sinkshot.report.pairs import Meeting, meetings
+from sinkshot.report.places import Place, Tally, places, tally, transposed
+from sinkshot.studies import reading
+from sinkshot.studies.claims import Judgement, judge
+from sinkshot.studies.study import Cell, Row, Sheet, Study
+
+if TYPE_CHECKING:
+    from sinkshot.studies.running import Outcome, Stored
+
+
+@dataclass(frozen=True)
+class Written:
+    """The files of a report, the page first, and what a person should know about them."""
+
+    files: tuple[Path, ...]
+    notes: tuple[str, ...] = ()
+
+
+def write_report(folder: str | os.PathLike[str], outcome: Outcome) -> Written:
+    """Write a report into a folder, which is made if need be; each file is there whole or not at all.
+
+    `index.html`, `report.md`, `tables.tex`, `cells.csv`, and `cells.parquet` where pyarrow is installed. The same
+    outcome gives the same bytes. What a clock measured stands within `<time>` on the page, under the last heading of
+    `report.md`, and in the columns `seconds` and `finished` of the cells.
+    """
+    home = Path(folder)
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"the folder {home} cannot be made: {error.strerror or error}.") from error
+    report = gather(outcome)
+    page, text, latex, flat, parquet = (
+        home / name for name in ("index.html", "report.md", "tables.tex", "cells.csv", "cells.parquet")
+    )
+    write_page(page, "studies.html.jinja", sinkshot=sinkshot.__version__, report=report, outcome=outcome, maker=maker)
+    _write(text, markdown_report(report, outcome))
+    _write(latex, latex_tables(outcome.studies, outcome.results))
+    records = cells.flat(outcome.studies, outcome.results)
+    cells.write_csv(flat, records)
+    if cells.parquet_is_possible():
+        cells.write_parquet(parquet, records)
+        return Written((page, text, latex, flat, parquet))
+    parquet.unlink(missing_ok=True)  # one of an earlier run would hold other numbers than the rest
+    return Written((page, text, latex, flat), (f"{parquet.name} is left out: {cells.PARQUET_NEEDS}",))
+
+
+def _write(path: Path, text: str) -> None:
+    with replacing(path) as temporary:
+        temporary.write_bytes(text.encode("utf-8", errors="replace"))
+
+
+# --- what a report holds --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows of a table that stand together under one word."""
+
+    label: str
+    rows: tuple[tuple[Row, tuple[Place, ...]], ...]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A sheet, filled and drawn."""
+
+    sheet: Sheet
+    table: Sheet  # the same; of a figure, with its x axis downwards
+    anchor: str
+    groups: tuple[Group, ...]
+    drawing: Drawing
+    facts: Mapping[str, Any] | None = None
+    board: Board | None = None  # of a leaderboard
+
+    @property
+    def places(self) -> list[Place]:
+        """Every place."""
+        return [place for group in self.groups for _, line in group.rows for place in line]
+
+    @property
+    def measured(self) -> bool:
+        """Whether at least one number or fact is known."""
+        return self.facts is not None or any(place.here is not None for place in self.places)
+
+    def paper_share(self, part: str) -> str:
+        """Return the share of tests for a Gaussian that pass in the paper, `before` or `after`, as far as it says."""
+        said, tests = self.sheet.paper.get(part, {}), self.sheet.paper.get("tests")
+        if "passed" in said and tests:
+            return f"{percent(said['passed'] / tests)} %"
+        return f"above {percent(said['rate_above'], 0)} %" if "rate_above" in said else DASH
+
+    @property
+    def headings(self) -> list[tuple[str, int]]:
+        """Groups of columns that stand side by side, with their widths; none if no column has one."""
+        groups = [(label, len(list(of))) for label, of in groupby(column.group for column in self.table.columns)]
+        return groups if any(label for label, _ in groups) else []
+
+
+@dataclass(frozen=True)
+class Section:
+    """A study with everything that is known about it."""
+
+    study: Study
+    anchor: str
+    sheets: tuple[Shown, ...]
+    judgements: tuple[Judgement, ...]
+    tally: Tally
+
+    @property
+    def measured(self) -> bool:
+        """Whether at least one number or fact is known."""
+        return any(shown.measured for shown in self.sheets)
+
+    @property
+    def told(self) -> list[Judgement]:
+        """Judgements of sheets on which something was measured."""
+        known = {shown.sheet.label for shown in self.sheets if shown.measured}
+        return [judgement for judgement in self.judgements if judgement.sheet in known]
+
+
+@dataclass(frozen=True)
+class Maker:
+    """What cells were measured on: libraries and a machine."""
+
+    libraries: tuple[tuple[str, str], ...]
+    hardware: str
+
+
+def maker(stored: Stored) -> Maker:
+    """Return what a cell was measured on."""
+    return Maker(tuple(stored.versions.items()), stored.hardware)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that the page and the Markdown say, in the paper's order."""
+
+    sections: tuple[Section, ...]
+    tally: Tally
+    cells: tuple[Cell, ...]  # every cell once
+    measured: tuple[Cell, ...]
+    meetings: tuple[Meeting, ...]
+    makers: tuple[Maker, ...]
+    of_paper: bool  # among the studies are those that come with the package
+
+    @property
+    def told(self) -> list[tuple[Section, Judgement]]:
+        """Judgements of sheets on which something was measured."""
+        return [(section, judgement) for section in self.sections for judgement in section.told]
+
+    @property
+    def untold(self) -> int:
+        """Judgements of sheets on which nothing was measured."""
+        return sum(len(section.judgements) for section in self.sections) - len(self.told)
+
+    @property
+    def verdicts(self) -> Counter[str]:
+        """How many judgements came out in which way."""
+        return Counter(judgement.verdict for _, judgement in self.told)
+
+
+def gather(outcome: Outcome) -> Report:
+    """Set everything that was measured beside what the paper says."""
+    names = _anchors([study.name for study in outcome.studies])
+    sections = tuple(_section(study, name, outcome) for study, name in zip(outcome.studies, names, strict=True))
+    wanted = tuple(dict.fromkeys(cell for study in outcome.studies for cell in study.cells()))
+    return Report(
+        sections=sections,
+        tally=tally(place for section in sections for shown in section.sheets for place in shown.places),
+        cells=wanted,
+        measured=tuple(cell for cell in wanted if cell in outcome.results),
+        meetings=tuple(meetings(outcome.studies, outcome.results)),
+        makers=tuple(dict.fromkeys(maker(stored) for stored in outcome.results.values())),
+        of_paper=any(study.name in reading.names() for study in outcome.studies),
+    )
+
+
+def _section(study: Study, anchor: str, outcome: Outcome) -> Section:
+    shown = tuple(_shown(study, sheet, f"{anchor}--{i}", outcome) for i, sheet in enumerate(study.sheets, start=1))
+    return Section(
+        study=study,
+        anchor=anchor,
+        sheets=shown,
+        judgements=tuple(judge(study, {**outcome.results, **outcome.facts})),
+        tally=tally(place for sheet in shown for place in sheet.places),
+    )
+
+
+def _shown(study: Study, sheet: Sheet, anchor: str, outcome: Outcome) -> Shown:
+    table = transposed(sheet) if study.kind == "curve" else sheet
+    filled = zip(table.rows, map(tuple, places(table, outcome.results)), strict=True)
+    groups = tuple(Group(label, tuple(rows)) for label, rows in groupby(filled, key=lambda pair: pair[0].group))
+    facts = None if sheet.measure is None else outcome.facts.get(sheet.measure)
+    if facts is not None and facts.get("tests") == 0:  # no class was large enough to test
+        facts = None
+    if study.kind == "leaderboard":
+        ranked = board(study, sheet, outcome.results)
+        return Shown(sheet, table, anchor, groups, drawing(anchor, ranked), board=ranked)
+    return Shown(sheet, table, anchor, groups, draw(anchor, study.kind, sheet, outcome.results, facts), facts)
+
+
+_TAKEN = ("main", "contents", "claims", "same-episodes", "missing", "cells", "run")  # anchors of the page itself
+
+
+def _anchors(names: Sequence[str]) -> list[str]:
+    """Return a name for each study that can stand in an address and is there once."""
+    taken, anchors = set(_TAKEN), []
+    for name in names:
+        plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "study"
+        anchor, number = plain, 2
+        while anchor in taken:
+            anchor, number = f"{plain}-{number}", number + 1
+        taken.add(anchor)
+        anchors.append(anchor)
+    return anchors

@@ -1,0 +1,29 @@
+"""One report for all tests that read it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from outcomes import of_the_paper
+
+from sinkshot.report.studies import Report, gather, write_report
+from sinkshot.studies.running import Outcome
+
+
+@pytest.fixture(scope="session")
+def outcome() -> Outcome:
+    return of_the_paper()
+
+
+@pytest.fixture(scope="session")
+def report(outcome: Outcome) -> Report:
+    return gather(outcome)
+
+
+@pytest.fixture(scope="session")
+def folder(outcome: Outcome, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the report of `outcome` was written to."""
+    place = tmp_path_factory.mktemp("report") / "made" / "here"
+    write_report(place, outcome)
+    return place
