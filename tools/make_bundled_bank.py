@@ -1,10 +1,10 @@
-"""Make the bundled bank and its exact float16 twin from a folder of first-feature-bank files.
+"""Make the bundled banks and their exact float16 twins from a folder of first-feature-bank files.
 
     python tools/make_bundled_bank.py FOLDER
 
-FOLDER holds `cifar-fs_wrn-28-10_<part>.npy` with the parts novel_f16, novel_labels, novel_class_names, base40_f16 and
-base_raw_mean. The bundled bank goes to `src/sinkshot/data` in 8 bits, its twin to `tests/golden` in float16; what the 8
-bits cost is printed.
+FOLDER holds `cifar-fs_wrn-28-10_<part>.npy` with the parts novel_f16, novel_labels, novel_class_names, base40_f16,
+base40_labels and base_raw_mean. The bundled banks, novel classes and a sample of the base classes, go to
+`src/sinkshot/data` in 8 bits, their twins to `tests/golden` in float16; what the 8 bits cost is printed.
 """
 
 from __future__ import annotations
@@ -17,48 +17,58 @@ from numpy.typing import NDArray
 
 from sinkshot.bank import FeatureBank, load
 
-NAME = "cifar-fs_wrn-28-10_novel"
+STEM = "cifar-fs_wrn-28-10"
 ROOT = Path(__file__).resolve().parents[1]
-MADE = (
+NOVEL = (
     "Features of the 20 novel classes from a WRN-28-10 trained on the 64 base classes only (manifold mixup and "
     "rotation, about 96 epochs, bf16), kept as {kept}; the base mean of raw rows is over all 38,400 base images, "
     "those after E, P and PE over 40 images of each base class."
 )
+BASE = "Features of 40 images of each of the 64 base classes from the WRN-28-10 trained on them, kept as {kept}."
 
 
 def main(folder: Path) -> None:
-    """Write both files and print sizes and errors."""
-    exact, kept = make(folder, "float16"), "float16 and then as 8 bits after a square root"
-    twin, bundle = ROOT / f"tests/golden/{NAME}_f16.safetensors", ROOT / f"src/sinkshot/data/{NAME}.safetensors"
-    exact.save(twin, store="float16")
-    make(folder, kept).save(bundle, store="uint8")
-    if load(twin).content_hash() != exact.content_hash():
-        sys.exit("the float16 twin differs from its source")
-    for file in (twin, bundle):
-        print(f"{file.relative_to(ROOT)}: {file.stat().st_size:,} bytes")
-    for what, value in errors(exact.features, load(bundle).features).items():
-        print(f"{what}: {value:.3g}")
+    """Write all files and print sizes and errors."""
+    for split, make in (("novel", novel), ("base", base)):
+        exact, kept = make(folder, "float16"), "float16 and then as 8 bits after a square root"
+        twin = ROOT / f"tests/golden/{STEM}_{split}_f16.safetensors"
+        bundle = ROOT / f"src/sinkshot/data/{STEM}_{split}.safetensors"
+        exact.save(twin, store="float16")
+        make(folder, kept).save(bundle, store="uint8")
+        if load(twin).content_hash() != exact.content_hash():
+            sys.exit("the float16 twin differs from its source")
+        for file in (twin, bundle):
+            print(f"{file.relative_to(ROOT)}: {file.stat().st_size:,} bytes")
+        for what, value in errors(exact.features, load(bundle).features).items():
+            print(f"{what}: {value:.3g}")
 
 
-def make(folder: Path, kept: str) -> FeatureBank:
+def novel(folder: Path, kept: str) -> FeatureBank:
     """Return the novel bank with the base means of the chains "", E, P and PE; `kept` goes into its meta."""
-    novel = load(folder / f"{NAME}_f16.npy")
-    sample = np.load(folder / "cifar-fs_wrn-28-10_base40_f16.npy").astype(np.float64)  # [64 * 40, d]
+    bank = load(folder / f"{STEM}_novel_f16.npy")
+    sample = np.load(folder / f"{STEM}_base40_f16.npy").astype(np.float64)  # [64 * 40, d]
     power = np.sqrt(sample + 1e-6)
-    base = {
-        "": np.load(folder / "cifar-fs_wrn-28-10_base_raw_mean.npy"),
+    means = {
+        "": np.load(folder / f"{STEM}_base_raw_mean.npy"),
         "E": unit(sample).mean(axis=0),
         "P": power.mean(axis=0),
         "PE": unit(power).mean(axis=0),
     }
-    meta = {
-        "data_set": "CIFAR-FS",
-        "split": "novel",
-        "backbone": "WRN-28-10",
-        "made": MADE.format(kept=kept),
-        **novel.meta,
-    }
-    return FeatureBank(novel.features, novel.labels, novel.class_names, meta, base)
+    meta = {**facts("novel", NOVEL.format(kept=kept)), **bank.meta}
+    return FeatureBank(bank.features, bank.labels, bank.class_names, meta, means)
+
+
+def base(folder: Path, kept: str) -> FeatureBank:
+    """Return the sample of the base classes; its meta names the source of the novel bank that it goes with."""
+    bank = load(folder / f"{STEM}_base40_f16.npy", folder / f"{STEM}_base40_labels.npy")
+    partner = load(folder / f"{STEM}_novel_f16.npy").meta["source_sha256"]
+    meta = {**facts("base", BASE.format(kept=kept)), **bank.meta, "base_of_sha256": partner}
+    return FeatureBank(bank.features, bank.labels, bank.class_names, meta)
+
+
+def facts(split: str, made: str) -> dict[str, str]:
+    """Return what the meta of both banks begins with."""
+    return {"data_set": "CIFAR-FS", "split": split, "backbone": "WRN-28-10", "made": made}
 
 
 def unit(rows: NDArray[np.float64]) -> NDArray[np.float64]:

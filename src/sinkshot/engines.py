@@ -8,14 +8,17 @@ episodes into accuracies. `numpy` and `torch` run the readable method on gathere
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Lock
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -26,8 +29,11 @@ from sinkshot.bank import FeatureBank
 from sinkshot.episodes import Episodes, Recipe, by_class
 from sinkshot.errors import InputError, unknown_name
 from sinkshot.methods import Method, bms
+from sinkshot.methods._prior import estimate
 from sinkshot.task import Array, GramTask, Scores, Task
 
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 STAGES = ("sample", "prepare", "classify")
 _DRAWN_AT_ONCE = 4096  # episodes
 _ON_DEVICE_AT_ONCE = 1 << 16
@@ -38,6 +44,7 @@ _OUT_OF_RANGE = (
     "the features are too large or too small for float32 under this chain, so the answer is not a number. "
     "Scale them, or let the chain begin with E."
 )
+_MOST_THREADS = 8  # of the numpy engine: beyond, they wait for the interpreter
 _PAYS_FROM = 500  # episodes: below, NumPy is done before a compiler would be
 
 
@@ -51,6 +58,7 @@ class Job:
     hyper: dict[str, Any]
     steps: preprocess.Chain
     base: FeatureBank | None = None
+    means: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # of base classes, by chain prefix; before `base`'s
 
     @property
     def recipe(self) -> Recipe:
@@ -76,11 +84,26 @@ def _by_inner_products(job: Job) -> bool:
     length; on longer ones digits cancel, so a chain must end in E where there is any.
     """
     ends_in_unit_length = bool(job.steps) and job.steps[-1].name == "E"
-    if job.method.function is bms.bms and not ends_in_unit_length:
-        supports = job.recipe.way * job.recipe.shot
-        if bms.decide(job.recipe.way, supports, **job.hyper).epochs > 0:
-            return False
+    if job.method.function is bms.bms and not ends_in_unit_length and _epochs(job) > 0:
+        return False
     return job.method.gram and preprocess.centring(preprocess.split(job.steps)[1]) is not None
+
+
+def _epochs(job: Job) -> int:
+    """Steps of logistic regression in BMS; that there is a prior counts, not which."""
+    known = "balanced" if _prior_is(job.hyper, "oracle", "estimated") else job.hyper["prior"]
+    return bms.decide(job.recipe.way, job.recipe.way * job.recipe.shot, **{**job.hyper, "prior": known}).epochs
+
+
+def _prior_is(hyper: Mapping[str, Any], *names: str) -> bool:
+    """Whether the method has a prior, and it goes by one of these names."""
+    return isinstance(hyper.get("prior"), str) and hyper["prior"] in names
+
+
+def true_shares(chunk: Episodes) -> NDArray[np.float64]:
+    """Shares of the classes among the queries of known classes, [R, way]."""
+    counts = (chunk.query_labels[..., None] == np.arange(chunk.recipe.way)).sum(axis=1)
+    return np.asarray(counts / counts.sum(axis=1, keepdims=True))
 
 
 class _OneBlasThread:
@@ -108,6 +131,30 @@ class _OneBlasThread:
 _ONE_BLAS_THREAD = _OneBlasThread()
 
 
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def in_order(work: Callable[[Item], Answer], items: Iterable[Item], threads: int) -> Iterator[Answer]:
+    """Yield work(item) for each item in turn, a few of them in the making at any time."""
+    if threads == 1:
+        yield from map(work, items)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        waiting: deque[Future[Answer]] = deque()
+        try:
+            for item in items:
+                waiting.append(pool.submit(work, item))
+                if len(waiting) > threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
 class Engine:
     """The readable code on NumPy arrays: takes every job, and is what the others are held against."""
 
@@ -119,7 +166,10 @@ class Engine:
         self.seconds = dict.fromkeys(STAGES, 0.0)
         self.zero_rows = 0
         self.row_wise, self.task_wise = preprocess.split(job.steps)
-        self.base_mean = preprocess.base_mean_of(job.bank.base, job.base)
+        self.centring = preprocess.centring(self.task_wise)
+        self.base_mean = preprocess.base_mean_of(job.means, job.base)
+        self.base: FeatureBank | None = None  # behind the row-wise part of the chain, where the method asks for it
+        self.lock, self.threads = Lock(), self._threads()
 
     @classmethod
     def takes(cls, job: Job) -> bool:
@@ -135,13 +185,20 @@ class Engine:
         """Yield accuracies [r], and AUROCs [r] under `open-set`, chunk by chunk."""
         with self._timed("prepare"):
             rows = self._rows()
+            if self.job.method.features and self.job.base is not None:
+                self.base = preprocess.base_after(self.job.base, self.row_wise, self.base_mean)
         with self._quiet():
-            for chunk in self._chunks():
-                scores = self._scores(rows, chunk)
-                with self._timed("classify"):
-                    open_set = self.job.recipe.protocol == "open-set"
-                    result = accuracy(scores, chunk), auroc(scores, chunk) if open_set else None
-                yield result
+            yield from in_order(lambda chunk: self._judged(rows, chunk), self._chunks(), self.threads)
+
+    def _judged(self, rows: Array, chunk: Episodes) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+        """Accuracies [r], and AUROCs [r] under `open-set`, of a chunk."""
+        scores = self._scores(rows, chunk)
+        with self._timed("classify"):
+            return accuracy(scores, chunk), auroc(scores, chunk) if self.job.recipe.protocol == "open-set" else None
+
+    def _threads(self) -> int:
+        """Chunks that are worked on at a time: arrays of an episode's size are no job for threads of their own."""
+        return min(_MOST_THREADS, cores())
 
     def _quiet(self) -> AbstractContextManager[object]:
         """Keep BLAS to one thread: on matrices of an episode's size more of them only wait for each other."""
@@ -149,9 +206,11 @@ class Engine:
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:
+        """Count the seconds inside, or a thread's share of them where there are several."""
         start = time.perf_counter()
         yield
-        self.seconds[stage] += time.perf_counter() - start
+        with self.lock:
+            self.seconds[stage] += (time.perf_counter() - start) / (1 if stage == "sample" else self.threads)
 
     def _array(self, values: NDArray[Any]) -> Array:
         """Bring an array to the engine's library and device."""
@@ -191,13 +250,33 @@ class Engine:
         """Gather the rows of a chunk, apply the rest of the chain and run the method."""
         with self._timed("prepare"):
             both = self._array(np.hstack([chunk.support, chunk.query]))  # [R, N]
-            done = preprocess.run(rows[both], self.task_wise, base_mean=self.base_mean)
-            self.zero_rows += done.zero_rows
             supports, labels = chunk.support.shape[1], self._array(chunk.support_labels)
-            x, way = done.x, self.job.recipe.way
-            task = Task(x[:, :supports], labels, x[:, supports:], way, self.job.base)
+            done = preprocess.run(rows[both], self.task_wise, supports=supports, base_mean=self.base_mean)
+            with self.lock:
+                self.zero_rows += done.zero_rows
+            task = Task(done.x[:, :supports], labels, done.x[:, supports:], self.job.recipe.way, self.base)
         with self._timed("classify"):
-            return self.job.method.function(task, **self.job.hyper)
+            return self.job.method.function(task, **self._hyper(chunk))
+
+    def _fused(self) -> bool:
+        """Whether a kernel does all of it: BMS, where the task's rows have one mean or none."""
+        return self.job.method.function is bms.bms and self.centring is not None and not self.centring.apart
+
+    def _of_kernel(self) -> tuple[bool, bool]:
+        """Whether a kernel centres and normalises Gram matrices; a task's mean goes before its parts', for digits."""
+        centre, apart, normalise = self.centring or (False, False, False)
+        return centre or apart, normalise and not apart
+
+    def _gram_task(self, matrices: Array, labels: Array) -> GramTask:
+        """Make the task of Gram matrices that come from a kernel."""
+        if self.centring is not None and self.centring.apart:
+            matrices = preprocess.centred_apart(matrices, labels.shape[1], self.centring.normalise)
+        return GramTask(matrices, labels, self.job.recipe.way)
+
+    def _hyper(self, chunk: Episodes) -> dict[str, Any]:
+        """Hyper-parameters for the episodes of a chunk: an oracle's prior is theirs."""
+        hyper = self.job.hyper
+        return {**hyper, "prior": true_shares(chunk)} if _prior_is(hyper, "oracle") else hyper
 
 
 class TorchEngine(Engine):
@@ -211,6 +290,9 @@ class TorchEngine(Engine):
 
     def _quiet(self) -> AbstractContextManager[object]:
         return nullcontext()
+
+    def _threads(self) -> int:
+        return 1  # torch has its own
 
     def _array(self, values: NDArray[Any]) -> Array:
         import torch
@@ -246,7 +328,8 @@ class TritonEngine(TorchEngine):
     def run(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64] | None]]:
         """Yield accuracies [r] chunk by chunk; balanced episodes never leave the device."""
         recipe = self.job.episodes
-        if not isinstance(recipe, Recipe) or recipe.protocol != "balanced" or self.job.method.function is not bms.bms:
+        same_prior = not _prior_is(self.job.hyper, "oracle", "estimated")
+        if not (isinstance(recipe, Recipe) and recipe.protocol == "balanced" and self._fused() and same_prior):
             yield from super().run()
             return
         from sinkshot.kernels import gpu
@@ -260,19 +343,18 @@ class TritonEngine(TorchEngine):
                 count = min(_ON_DEVICE_AT_ONCE, recipe.episodes - first)
                 drawn = gpu.draw_balanced(order, starts, sizes, recipe, first, count)
             with self._timed("classify"):
-                right = gpu.accuracy(self._bms(rows, drawn), drawn.query_labels)
+                right = gpu.accuracy(self._bms(rows, drawn, self.job.hyper), drawn.query_labels)
                 result = np.asarray(right.cpu()), None
             yield result
 
     def _chunk_size(self) -> int:
         return _DRAWN_AT_ONCE
 
-    def _bms(self, rows: Array, drawn: Any) -> Array:
+    def _bms(self, rows: Array, drawn: Any, hyper: dict[str, Any]) -> Array:
         from sinkshot.kernels import gpu
 
-        way = self.job.recipe.way
-        centre, normalise = preprocess.centring(self.task_wise) or (False, False)
-        settings = bms.decide(way, drawn.support.shape[1], **self.job.hyper)
+        way, (centre, normalise) = self.job.recipe.way, self._of_kernel()
+        settings = bms.decide(way, drawn.support.shape[1], **hyper)
         arrays = (rows, drawn.support, drawn.support_labels, drawn.query)
         return gpu.bms_episodes(*arrays, way=way, centre=centre, normalise=normalise, settings=settings)
 
@@ -281,17 +363,18 @@ class TritonEngine(TorchEngine):
 
         names = ("support", "support_labels", "query")
         here = SimpleNamespace(**{name: self._array(getattr(chunk, name)) for name in names})
-        if self.job.method.function is bms.bms:
-            with self._timed("classify"):
-                return Scores(self._bms(rows, here))
-        with self._timed("prepare"):
-            centre, normalise = preprocess.centring(self.task_wise) or (False, False)
-            both = self._array(np.hstack([chunk.support, chunk.query]))  # [R, N]
-            matrices = gpu.gram_matrices(rows, both, centre=centre, normalise=normalise)
+        hyper = self._hyper(chunk)
+        if not self._fused() or _prior_is(hyper, "estimated"):
+            with self._timed("prepare"):
+                centre, normalise = self._of_kernel()
+                both = self._array(np.hstack([chunk.support, chunk.query]))  # [R, N]
+                matrices = gpu.gram_matrices(rows, both, centre=centre, normalise=normalise)
+                task = self._gram_task(matrices, here.support_labels)
         with self._timed("classify"):
-            return self.job.method.function(
-                GramTask(matrices, here.support_labels, self.job.recipe.way), **self.job.hyper
-            )
+            if not self._fused():
+                return self.job.method.function(task, **hyper)
+            shares = estimate(task) if _prior_is(hyper, "estimated") else hyper["prior"]
+            return Scores(self._bms(rows, here, {**hyper, "prior": shares}))
 
 
 class NumbaEngine(Engine):
@@ -309,13 +392,15 @@ class NumbaEngine(Engine):
         """Whether the job is long enough to wait for a compiler, should nothing be found on disk."""
         return job.total >= _PAYS_FROM
 
+    def _threads(self) -> int:
+        return 1 if self._fused() else super()._threads()  # compiled code has its own
+
     def _chunk_size(self) -> int:
         """As much as is done in about a second, or as NumPy handles well where it does the rest."""
         job = self.job
-        if job.method.function is not bms.bms:
+        if not self._fused():
             return max(1, min(128, _GRAM_BYTES // (4 * job.rows**2)))
-        settings = bms.decide(job.recipe.way, job.recipe.way * job.recipe.shot, **job.hyper)
-        return max(16, min(1024, _WORK // (job.rows**2 * job.recipe.way * (settings.epochs + 1))))
+        return max(16, min(1024, _WORK // (job.rows**2 * job.recipe.way * (_epochs(job) + 1))))
 
     def _rows(self) -> Array:
         from sinkshot.kernels.gram import padded
@@ -329,18 +414,20 @@ class NumbaEngine(Engine):
     def _scores(self, rows: Array, chunk: Episodes) -> Scores:
         from sinkshot.kernels import cpu, gram
 
-        job, way = self.job, self.job.recipe.way
-        centre, normalise = preprocess.centring(self.task_wise) or (False, False)
-        if job.method.function is bms.bms:
-            with self._timed("classify"):
-                settings = bms.decide(way, chunk.support.shape[1], **job.hyper)
-                arrays = (rows, chunk.support, chunk.support_labels, chunk.query)
-                return Scores(cpu.bms_episodes(*arrays, way=way, centre=centre, normalise=normalise, settings=settings))
-        with self._timed("prepare"):
-            both = np.hstack([chunk.support, chunk.query])  # [R, N]
-            matrices = gram.gram_matrices(rows, both, centre=centre, normalise=normalise)
+        way, hyper = self.job.recipe.way, self._hyper(chunk)
+        centre, normalise = self._of_kernel()
+        if not self._fused() or _prior_is(hyper, "estimated"):
+            with self._timed("prepare"):
+                both = np.hstack([chunk.support, chunk.query])  # [R, N]
+                matrices = gram.gram_matrices(rows, both, centre=centre, normalise=normalise)
+                task = self._gram_task(matrices, chunk.support_labels)
         with self._timed("classify"):
-            return job.method.function(GramTask(matrices, chunk.support_labels, way), **job.hyper)
+            if not self._fused():
+                return self.job.method.function(task, **hyper)
+            shares = estimate(task) if _prior_is(hyper, "estimated") else hyper["prior"]
+            settings = bms.decide(way, chunk.support.shape[1], **{**hyper, "prior": shares})
+            arrays = (rows, chunk.support, chunk.support_labels, chunk.query)
+            return Scores(cpu.bms_episodes(*arrays, way=way, centre=centre, normalise=normalise, settings=settings))
 
 
 ENGINES: dict[str, type[Engine]] = {engine.name: engine for engine in (Engine, NumbaEngine, TorchEngine, TritonEngine)}

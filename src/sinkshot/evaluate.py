@@ -5,20 +5,21 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkshot import methods
+from sinkshot import formats, methods
 from sinkshot import preprocess as preprocessing
-from sinkshot.bank import FeatureBank
+from sinkshot.bank import FeatureBank, load
 from sinkshot.engines import Engine, Job, pick
 from sinkshot.episodes import Episodes, Recipe
 from sinkshot.errors import DataWarning, InputError
-from sinkshot.methods import bms
+from sinkshot.methods._prior import proportions
 
 Progress = Callable[[int, int], None]
 """Called with the number of episodes done and in all."""
@@ -35,6 +36,7 @@ class Result:
     seconds: dict[str, float]  # sample, prepare, classify, total
     engine: str
     hyper: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()  # what was taken that nobody asked for
     auroc_per_episode: NDArray[np.float64] | None = None  # [R], under `open-set`
 
     @property
@@ -136,7 +138,8 @@ def evaluate(
     preprocess : str, optional
         Chain such as "PEMnE"; the method's own by default.
     base : FeatureBank, optional
-        Features of the base classes; without it, steps Mb use the means the bank holds.
+        Features of the base classes. Without it, steps Mb use the means the bank holds; a method that needs more takes
+        those that are bundled with the bank, if any, and `Result.notes` says so.
     device : str
         "cpu" (NumPy), a torch device such as "cuda", or "auto".
     engine : str
@@ -144,7 +147,8 @@ def evaluate(
     progress : callable, optional
         Called with the episodes done and in all.
     **hyper
-        Hyper-parameters of the method.
+        Hyper-parameters of the method. Under `dirichlet` its authors' constants for unequal class sizes are the
+        defaults, where they gave any. A method with a `prior` takes "oracle" as well: each episode's true shares.
 
     Examples
     --------
@@ -154,8 +158,8 @@ def evaluate(
     >>> sinkshot.evaluate(bank, recipe, method="bms").accuracy > 0.8
     True
     """
-    job = _job(bank, episodes, method, preprocess, base, hyper)
-    return _run(job, pick(engine, device, job), progress)
+    job, notes = _job(bank, episodes, method, preprocess, base, hyper)
+    return _run(job, pick(engine, device, job), notes, progress)
 
 
 def _job(
@@ -165,17 +169,49 @@ def _job(
     chain: str | None,
     base: FeatureBank | None,
     hyper: dict[str, Any],
-) -> Job:
+) -> tuple[Job, tuple[str, ...]]:
+    """Settle everything but the engine; the notes say what was taken that nobody asked for."""
     if base is not None and base.width != bank.width:
         raise InputError(f"the base features have {base.width} columns and the bank has {bank.width}.")
     _check_episodes(episodes, bank)
     chosen = methods.get(method)
     recipe = episodes if isinstance(episodes, Recipe) else episodes.recipe
-    prior = bms.proportions(hyper.get("prior"), recipe.way)
-    if prior is not None and prior.ndim > 1:
-        raise InputError("a prior for evaluation is one proportion per class, the same for all episodes.")
-    steps = _own_chain(chosen, bank, base) if chain is None else preprocessing.parse(chain)
-    return Job(bank, episodes, chosen, chosen.bind(hyper), steps, base)
+    _check_prior(hyper.get("prior"), recipe.way)
+    means = bank.base if base is None else {}
+    steps = preprocessing.parse(chosen.preprocess if chain is None else chain)
+    notes = []
+    if base is None and (chosen.features or not _means_known(steps, means)):
+        base = _bundled_base(bank.meta.get("source_sha256", "unknown"))
+        if base is not None:
+            notes.append(f"{method}: the features of the base classes are those bundled with the bank.")
+    if chain is None and base is None and not _means_known(steps, means):
+        steps = preprocessing.parse(chosen.without_base)
+    chosen.check_base(base)
+    own = chosen.imbalanced if recipe.protocol == "dirichlet" else {}
+    return Job(bank, episodes, chosen, chosen.bind({**own, **hyper}), steps, base, means), tuple(notes)
+
+
+def _check_prior(prior: Any, way: int) -> None:
+    """Refuse a prior that is no name and no proportions; an array for each episode belongs to a Task."""
+    if isinstance(prior, str) and prior in ("oracle", "estimated"):
+        return
+    shares = proportions(prior, way)
+    if shares is not None and shares.ndim > 1:
+        raise InputError("a prior for evaluation is one proportion per class, the same for all episodes, or 'oracle'.")
+
+
+def _means_known(steps: preprocessing.Chain, means: Mapping[str, Any]) -> bool:
+    """Whether every step Mb of a chain finds its mean of the base classes among those stored."""
+    return all(preprocessing.spell(steps[:i]) in means for i, step in enumerate(steps) if step.name == "Mb")
+
+
+@cache
+def _bundled_base(source_sha256: str) -> FeatureBank | None:
+    """Return the bundled sample of base classes that goes with a bank of that source, if there is one."""
+    for name in formats.bundled():
+        if name.endswith("_base") and (bank := load(name)).meta.get("base_of_sha256") == source_sha256:
+            return bank
+    return None
 
 
 def _check_episodes(episodes: Episodes | Recipe, bank: FeatureBank) -> None:
@@ -200,16 +236,7 @@ def _check_episodes(episodes: Episodes | Recipe, bank: FeatureBank) -> None:
                 raise InputError(f"class {label} has no support in some episode; every class needs one.")
 
 
-def _own_chain(method: methods.Method, bank: FeatureBank, base: FeatureBank | None) -> preprocessing.Chain:
-    """Return the method's own chain, as far as the base classes are known."""
-    steps = preprocessing.parse(method.preprocess)
-    if not preprocessing.needs_base(steps) or base is not None:
-        return steps
-    before_mean = preprocessing.spell(steps[: [step.name for step in steps].index("Mb")])
-    return steps if before_mean in bank.base else preprocessing.parse(method.without_base)
-
-
-def _run(job: Job, engine: Engine, progress: Progress | None) -> Result:
+def _run(job: Job, engine: Engine, notes: tuple[str, ...], progress: Progress | None) -> Result:
     """Collect chunk by chunk; an interrupt hands out what is finished."""
     start = time.perf_counter()
     accuracies: list[NDArray[np.float64]] = []
@@ -224,6 +251,7 @@ def _run(job: Job, engine: Engine, progress: Progress | None) -> Result:
             seconds={**engine.seconds, "total": time.perf_counter() - start},
             engine=engine.name,
             hyper=job.hyper,
+            notes=notes,
             auroc_per_episode=np.concatenate(aurocs) if aurocs else None,
         )
 

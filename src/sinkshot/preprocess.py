@@ -1,11 +1,15 @@
 """The steps P, E, M, Z of the paper's section 3.3 and the little grammar that chains them, such as "PEMnE".
 
     P    power, (x + 1e-6)^beta, for features >= 0      Mn   subtract the mean of the task (supports and queries)
-    Ps   signed power, sign(x) |x|^beta                 Mb   subtract the mean of the base classes, taken at this
-    E    unit length                                         point of the chain
-    Z    batch norm over the rows of the task           ""   nothing
+    Ps   signed power, sign(x) |x|^beta                 Ma   subtract the mean of the supports from them and that of
+    E    unit length                                         the queries from those, apart
+    Z    batch norm over the rows of the task           Mb   subtract the mean of the base classes, taken at this
+    B    affinities to the other rows (BPA), of              point of the chain
+         which each row then consists                   ""   nothing
 
-A chain is read from left to right. beta is 0.5 unless a number follows the power: "P0.4EMnE".
+A chain is read from left to right. beta is 0.5 unless a number follows the power: "P0.4EMnE". P, Ps, E and Mb treat
+each row alone; where a task has the features of the base classes, those go through the chain's steps up to the first
+that does not.
 """
 
 from __future__ import annotations
@@ -14,22 +18,26 @@ import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from array_api_compat import array_namespace, device
 from numpy.typing import NDArray
 
+from sinkshot import bpa
+from sinkshot.bank import FeatureBank
 from sinkshot.errors import DataWarning, InputError
 from sinkshot.task import Array, Task
 
-if TYPE_CHECKING:
-    from sinkshot.bank import FeatureBank
-
 EPSILON = 1e-6  # of the power transform
 BATCH_NORM_EPSILON = 1e-5
-_STEP = re.compile(r"(?P<power>Ps|P)(?P<beta>\d*\.?\d+)?|E|Mn|Mb|Z")
-_NAMES = "P, Ps, E, Mn, Mb, Z"
+_STEP = re.compile(r"(?P<power>Ps|P)(?P<beta>\d*\.?\d+)?|E|Mn|Ma|Mb|Z|B")
+_NAMES = "P, Ps, E, Mn, Ma, Mb, Z, B"
+_OF_TASK = ("Mn", "Ma", "Z", "B")  # steps that need a task, not a row alone
+
+
+_WHOSE_MEAN = " M needs to know whose mean: Mn (the task's), Ma (supports and queries apart) or Mb (the base classes')."
 
 
 @dataclass(frozen=True)
@@ -56,18 +64,19 @@ def parse(chain: str) -> Chain:
     if not isinstance(chain, str):
         raise InputError(f"a chain is a string such as 'PEMnE', or '' for none; {chain!r} was given.")
     steps: list[Step] = []
-    at = 0
+    at, signed = 0, False
     while at < len(chain):
         match = _STEP.match(chain, at)
         if match is None:
-            hint = " M needs to know whose mean: Mn (the task's) or Mb (the base classes')." if chain[at] == "M" else ""
+            hint = _WHOSE_MEAN if chain[at] == "M" else ""
             raise InputError(f"unknown preprocessing step {chain[at:]!r} in {chain!r}; the steps are {_NAMES}.{hint}")
         beta = float(match["beta"] or 0.5)
         if beta == 0:
             raise InputError(f"the power in {chain!r} is 0, which makes all features equal; 0.5 is usual.")
         step = Step(match["power"] or match[0], beta)
-        if step.name == "P" and any(before.name in ("Mn", "Mb", "Z") for before in steps):
+        if step.name == "P" and signed:
             raise InputError(f"P needs features >= 0, which does not hold after a mean is taken ({chain!r}); use Ps.")
+        signed = step.name != "B" and (signed or step.name in ("Mn", "Ma", "Mb", "Z"))
         steps.append(step)
         at = match.end()
     return tuple(steps)
@@ -85,17 +94,44 @@ def needs_base(steps: Sequence[Step]) -> bool:
 
 def split(steps: Chain) -> tuple[Chain, Chain]:
     """Cut a chain into what acts on each row alone, and may be applied to a bank once, and what needs the task."""
-    cut = next((i for i, step in enumerate(steps) if step.name in ("Mn", "Z")), len(steps))
+    cut = next((i for i, step in enumerate(steps) if step.name in _OF_TASK), len(steps))
     return steps[:cut], steps[cut:]
 
 
-def centring(task_wise: Chain) -> tuple[bool, bool] | None:
-    """Whether what a chain does to a task subtracts its mean, and whether it then takes unit length.
+class Centring(NamedTuple):
+    """What a chain does to a task, as far as it can be done to a Gram matrix alone."""
 
-    These two can be done to a Gram matrix alone, without the features; None where the chain does more.
+    centre: bool  # subtract the mean of the task
+    apart: bool  # that of the supports from them and that of the queries from those
+    normalise: bool  # and then take unit length
+
+
+def centring(task_wise: Chain) -> Centring | None:
+    """Return what a chain does to a task, if the inner products of its rows are enough to do it, else None."""
+    names = [step.name for step in task_wise]
+    normalise = names[1:] == ["E"]
+    if names[:1] in ([], ["Mn"], ["Ma"]) and (normalise or len(names) < 2):
+        return Centring(names[:1] == ["Mn"], names[:1] == ["Ma"], normalise)
+    return None
+
+
+def centred_apart(gram: Array, supports: int, normalise: bool) -> Array:
+    """Subtract the means of supports and queries on both sides of Gram matrices [R, N, N]; unit length if asked for.
+
+    Digits are kept if the mean of the task was subtracted before. A row that is zero but for rounding becomes zero.
     """
-    known = {(): (False, False), ("Mn",): (True, False), ("Mn", "E"): (True, True)}
-    return known.get(tuple(step.name for step in task_wise))
+    xp = array_namespace(gram)
+    for _ in range(2):  # rows, then columns
+        parts = gram[..., :supports, :], gram[..., supports:, :]
+        gram = xp.concat([part - xp.mean(part, axis=-2, keepdims=True) for part in parts], axis=-2)
+        gram = xp.matrix_transpose(gram)
+    if not normalise:
+        return gram
+    squares = xp.linalg.diagonal(gram)  # [R, N]
+    some = squares > 4 * xp.finfo(gram.dtype).eps * xp.mean(squares, axis=-1, keepdims=True)
+    length = xp.sqrt(xp.where(some, squares, xp.ones_like(squares)))
+    scale = xp.where(some, 1.0 / length, xp.zeros_like(length))
+    return gram * scale[..., None] * scale[..., None, :]
 
 
 @dataclass(frozen=True)
@@ -111,13 +147,15 @@ def run(
     x: Array,
     steps: Sequence[Step],
     *,
+    supports: int | None = None,
     base_mean: BaseMean | None = None,
     statistics: Sequence[tuple[Array, Array | None]] | None = None,
     what: str = "row",
 ) -> Prepared:
     """Send rows [..., N, d] through a chain; with `statistics` of an earlier run, use its means and scales again.
 
-    `what` is how errors call a row.
+    Where rows are a task, the first `supports` of them are its supports, and Ma and B are possible. `what` is how
+    errors call a row.
     """
     xp = array_namespace(x)
     kept: list[tuple[Array, Array | None]] = []
@@ -134,6 +172,13 @@ def run(
                 zero = norm == 0
                 zero_rows += int(xp.count_nonzero(zero))
                 x = x / xp.where(zero, xp.ones_like(norm), norm)
+            case "Ma" | "B" if supports is None:
+                raise InputError(f"the step {step.name} needs a task of supports and queries, not rows alone; use Mn.")
+            case "Ma":
+                parts = x[..., :supports, :], x[..., supports:, :]
+                x = xp.concat([part - xp.mean(part, axis=-2, keepdims=True) for part in parts], axis=-2)
+            case "B":
+                x = bpa.transform(x)
             case _:  # Mn, Mb, Z
                 if statistics is not None:
                     shift, scale = statistics[len(kept)]
@@ -174,17 +219,17 @@ def refuse_negative(x: Array, what: str) -> None:
 
 
 def base_mean_of(means: Mapping[str, NDArray[Any]], base: FeatureBank | None) -> BaseMean:
-    """Return the function that gives Mb its mean: of a whole base bank if there is one, else from stored means."""
+    """Return the function that gives Mb its mean: a stored one where there is one, else that of a whole base bank."""
 
     def base_mean(before: Chain) -> NDArray[Any]:
         prefix = spell(before)
-        if base is not None:
-            if any(step.name in ("Mn", "Z") for step in before):
-                raise InputError(f"Mb cannot follow {prefix!r}: a task's own mean says nothing of the base classes.")
-            rows = run(base.features, before, base_mean=base_mean, what="row of the base features").x
-            return np.asarray(np.mean(rows, axis=0, dtype=np.float64), dtype=np.float32)
+        if any(step.name in _OF_TASK for step in before):
+            raise InputError(f"Mb cannot follow {prefix!r}: a task's own mean says nothing of the base classes.")
         if prefix in means:
             return means[prefix]
+        if base is not None:
+            rows = base_after(base, before, base_mean).features
+            return np.asarray(np.mean(rows, axis=0, dtype=np.float64), dtype=np.float32)
         known = f" (it has the mean after {', '.join(repr(p) for p in means)})" if means else ""
         raise InputError(
             f"the step Mb after {prefix!r} needs a mean of the base classes that this bank does not hold{known}. "
@@ -194,8 +239,27 @@ def base_mean_of(means: Mapping[str, NDArray[Any]], base: FeatureBank | None) ->
     return base_mean
 
 
+def base_after(base: FeatureBank, steps: Chain, base_mean: BaseMean) -> FeatureBank:
+    """Return a base bank behind the row-wise part of a chain; the same bank as long as nothing changes."""
+    row_wise, _ = split(steps)
+    if not row_wise:
+        return base
+    shifts = [base_mean(row_wise[:i]).tobytes() for i, step in enumerate(row_wise) if step.name == "Mb"]
+    key = (spell(row_wise), *shifts)
+    known = _BASE_AFTER.setdefault(base, {})
+    if key not in known:
+        rows = run(base.features, row_wise, base_mean=base_mean, what="row of the base features").x
+        known[key] = FeatureBank(rows, base.labels, base.class_names, base.meta)
+    return known[key]
+
+
+_BASE_AFTER: WeakKeyDictionary[FeatureBank, dict[tuple[Any, ...], FeatureBank]] = WeakKeyDictionary()
+
+
 def apply(task: Task, chain: str, means: Mapping[str, NDArray[Any]] | None = None) -> Task:
     """Send the supports and queries of a task through a chain together.
+
+    The task's base bank, if there is one, goes through the part of the chain that acts on rows alone.
 
     Parameters
     ----------
@@ -208,10 +272,12 @@ def apply(task: Task, chain: str, means: Mapping[str, NDArray[Any]] | None = Non
     """
     xp = array_namespace(task.support, task.query)
     both = xp.concat([task.support, task.query], axis=-2)  # [R, N, d]
-    done = run(both, parse(chain), base_mean=base_mean_of(means or {}, task.base))
+    steps, base_mean = parse(chain), base_mean_of(means or {}, task.base)
+    done = run(both, steps, supports=task.supports, base_mean=base_mean)
     warn_of_zero_rows(done.zero_rows)
-    supports = task.support.shape[-2]
-    return replace(task, support=done.x[..., :supports, :], query=done.x[..., supports:, :])
+    base = None if task.base is None else base_after(task.base, steps, base_mean)
+    support, query = done.x[..., : task.supports, :], done.x[..., task.supports :, :]
+    return replace(task, support=support, query=query, base=base)
 
 
 def warn_of_zero_rows(count: int) -> None:

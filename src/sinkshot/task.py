@@ -20,7 +20,7 @@ class Task:
     labels: Array  # [R, l], 0 .. way-1, every class at least once
     query: Array  # [R, q, d]
     way: int
-    base: FeatureBank | None = None  # the base classes, for methods that use their statistics
+    base: FeatureBank | None = None  # the base classes, behind the steps of the chain that act on rows alone
 
     @property
     def supports(self) -> int:

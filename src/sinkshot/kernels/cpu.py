@@ -313,7 +313,7 @@ def _episodes(
     work: _Work,
     out: Floats,
 ) -> None:
-    """Algorithm 2 for each episode; rows [R, q + l], queries first, labels [R, l], out [R, q, way]."""
+    """Algorithm 2 for each episode; rows [R, q + l], queries first, labels [R, l], prior [R, way], out [R, q, way]."""
     kernel, scores, assignment, by_row, classes = work.kernel, work.scores, work.assignment, work.rows, work.classes
     episodes, q, way = out.shape
     n = rows.shape[1]
@@ -334,7 +334,7 @@ def _episodes(
         min_size = settings.first
         for j in range(way):
             min_size = min(min_size, classes[_SHOT, j])
-            classes[_TARGET, j] = np.float32(q) * prior[j] + (ZERO if settings.clamped else classes[_SHOT, j])
+            classes[_TARGET, j] = np.float32(q) * prior[r, j] + (ZERO if settings.clamped else classes[_SHOT, j])
         for step in range(settings.steps):
             _centroid_scores(space.panels, assignment, n, scores)
             if step > 0 and settings.epochs > 0:
@@ -374,13 +374,14 @@ def bms_episodes(
     `features` [n, d], d a multiple of eight (`gram.padded`), have been through those steps of the chain that treat each
     row alone; `centre` then subtracts the mean of the task (Mn), `normalise` makes rows unit length (E). `support`,
     `support_labels` [R, l] and `query` [R, q] are row numbers and labels 0 .. way-1, every class with at least one
-    support row. The prior of `settings` is [way]. `threads`: as many as numba would take, unless given.
+    support row. The prior of `settings` is [way] or [R, way]. `threads`: as many as numba would take, unless given.
     """
     episodes, q = query.shape
     out = np.empty((episodes, q, way), np.float32)
     rows = np.concatenate([query, support], axis=1).astype(np.int32)
     labels = np.ascontiguousarray(support_labels, np.int32)
-    prior = np.zeros(way, np.float32) if settings.prior is None else np.ascontiguousarray(settings.prior, np.float32)
+    given = np.zeros(way) if settings.prior is None else settings.prior
+    prior = np.ascontiguousarray(np.broadcast_to(given, (episodes, way)), np.float32)
     robust = settings.variant == "robust"
     numbers = _Settings(
         centre=centre,
@@ -401,7 +402,7 @@ def bms_episodes(
 
     def classify(batch: slice) -> None:
         space, work = scratch(rows.shape[1], features.shape[1]), _work(rows.shape[1], way)
-        _episodes(features, rows[batch], labels[batch], prior, numbers, space, work, out[batch])
+        _episodes(features, rows[batch], labels[batch], prior[batch], numbers, space, work, out[batch])
 
     in_batches(_episodes, episodes, classify, threads)
     return out

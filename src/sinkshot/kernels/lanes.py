@@ -145,6 +145,13 @@ def total(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     return builder.extract_element(rest, _WORD(0))
 
 
+@_operation(_lanes, 1)
+def root(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    """root(lanes): their square roots."""
+    kind = ir.FunctionType(_VECTOR, [_VECTOR])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.sqrt.v8f32"), args)
+
+
 @_operation(_lanes, 4)
 def where_larger(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """where_larger(a, b, yes, no): lane by lane, yes where a > b, else no."""

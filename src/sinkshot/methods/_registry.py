@@ -9,6 +9,7 @@ from typing import Any
 
 from array_api_compat import array_namespace
 
+from sinkshot.bank import FeatureBank
 from sinkshot.errors import InputError, unknown_name
 from sinkshot.task import GramTask, Scores, Task
 
@@ -56,7 +57,16 @@ class Method:
     def __call__(self, task: Task | GramTask, **hyper: Any) -> Scores:
         """Check the task's labels and run the method on it."""
         _check_labels(task)
+        self.check_base(getattr(task, "base", None))
         return self.function(task, **self.bind(hyper))
+
+    def check_base(self, base: FeatureBank | None) -> None:
+        """Refuse to go on without the features of the base classes where the method needs them."""
+        if self.features and base is None:
+            raise InputError(
+                f"{self.name} needs features of the base classes, not only their mean. Give them: --base FILE on the "
+                "command line, base= in evaluate, Task(base=...)."
+            )
 
 
 def _check_labels(task: Task | GramTask) -> None:

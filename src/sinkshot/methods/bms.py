@@ -10,19 +10,19 @@ the rows only through their inner products (`Rows`). Arrays are class-major, [R,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from sinkshot.errors import InputError, number, unknown_name, whole
+from sinkshot.errors import number, unknown_name, whole
 from sinkshot.methods._algebra import Rows, by_query, one_hot, rows_of, softmax
+from sinkshot.methods._prior import Prior, proportions, settled
 from sinkshot.methods._registry import register
 from sinkshot.task import Array, GramTask, Scores, Task
 
-Prior = Literal["balanced"] | Sequence[float] | None
 VARIANTS = ("published", "letter", "robust")
 LEAST_LOGIT = -60.0  # exp of it is still a float32, so that no class is ever out of Sinkhorn's reach
 _REFERENCE = "Hu, Pateux, Gripon 2021, Algorithms 1 and 2"
@@ -75,14 +75,16 @@ def bms(
         Of the stochastic gradient descent.
     kappa : float
         Where the scale of the logits (Eq. 13) starts in each iteration; it is learnt with the weights.
-    prior : None, "balanced" or class proportions [way]
-        None estimates the size of the smallest class (BMS); otherwise every class gets its share exactly (BMS*).
+    prior : None, "balanced", "estimated" or class proportions [way]
+        None estimates the size of the smallest class (BMS); otherwise every class gets its share exactly (BMS*), equal
+        to the others', given, or estimated from the task.
     variant : {"published", "letter", "robust"}
         `published`: as the authors' code does: Sinkhorn on the queries, supports fixed, the smallest class counted over
         all rows. `letter`: the algorithms as printed, over all rows. `robust`: as published, but the smallest class is
         counted over queries only, which does not assume balanced queries.
     """
-    settings = decide(task.way, task.supports, lam, epochs, steps, passes, lr, momentum, kappa, prior, variant)
+    shares = settled(prior, task)
+    settings = decide(task.way, task.supports, lam, epochs, steps, passes, lr, momentum, kappa, shares, variant)
     return Scores(by_query(solve(task, settings).assignment))
 
 
@@ -116,23 +118,6 @@ def decide(
         proportions(prior, way),
         variant,
     )
-
-
-def proportions(prior: Prior, way: int) -> np.ndarray[Any, Any] | None:
-    """Return a prior as class proportions that sum to one, [way] or [R, way]; None stays None."""
-    if prior is None:
-        return None
-    if isinstance(prior, str):
-        if prior != "balanced":
-            raise InputError(f"prior must be 'balanced' or one proportion per class; {prior!r} was given.")
-        return np.full(way, 1.0 / way)
-    try:
-        shares = np.asarray(prior, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"prior must be 'balanced' or one proportion per class; {prior!r} was given.") from None
-    if shares.shape[-1:] != (way,) or (shares < 0).any() or not np.allclose(shares.sum(-1), 1.0, atol=1e-3):
-        raise InputError(f"prior must be {way} proportions that sum to one; {prior!r} was given.")
-    return np.asarray(shares / shares.sum(-1, keepdims=True))
 
 
 @dataclass(frozen=True)

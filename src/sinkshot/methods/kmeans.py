@@ -10,6 +10,7 @@ from array_api_compat import array_namespace
 
 from sinkshot.errors import whole
 from sinkshot.methods._algebra import by_query, one_hot, rows_of, softmax
+from sinkshot.methods._prior import Prior, column_targets
 from sinkshot.methods._registry import register
 from sinkshot.task import GramTask, Scores, Task
 
@@ -22,7 +23,7 @@ from sinkshot.task import GramTask, Scores, Task
     balanced=True,
     reference="Hu, Pateux, Gripon 2021, Table 4",
 )
-def kmeans(task: Task | GramTask, *, steps: int = 500) -> Scores:
+def kmeans(task: Task | GramTask, *, steps: int = 500, prior: Prior = "balanced") -> Scores:
     """Assign queries to the nearest centre and move the centres, until no query changes its class.
 
     A class that gets no query keeps the mean of its supports as its centre.
@@ -31,11 +32,13 @@ def kmeans(task: Task | GramTask, *, steps: int = 500) -> Scores:
     ----------
     steps : int
         Most updates of the centres.
+    prior : "balanced", "estimated" or class proportions [way] or [R, way]
+        How many queries of each class its centre is told to weigh.
     """
     steps = whole("steps", steps, least=0)
     rows = rows_of(task)
     xp = array_namespace(rows.member)
-    share = rows.queries / task.way
+    share = column_targets(prior, task, rows.member)  # [R or 1, way, 1]
     distances = rows.distances(rows.means())  # [R, way, q]
     nearest = xp.argmin(distances, axis=-2)  # [R, q]
     for _ in range(steps):

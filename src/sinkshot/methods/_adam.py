@@ -1,0 +1,37 @@
+"""Adam as torch's optimiser computes it: Kingma, Ba, "Adam: a method for stochastic optimization", ICLR 2015."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from array_api_compat import array_namespace
+
+from sinkshot.task import Array
+
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
+
+
+class Adam:
+    """An array on its way down: every entry moves by the history of its own slope alone."""
+
+    def __init__(self, start: Array, lr: float) -> None:
+        xp = array_namespace(start)
+        self.at, self.lr, self.step = start, lr, 0
+        self.mean, self.square = xp.zeros_like(start), xp.zeros_like(start)
+
+    def move(self, slope: Array) -> None:
+        """Take one step, given the slope where the array is at."""
+        xp = array_namespace(slope)
+        self.step += 1
+        self.mean = BETA1 * self.mean + (1 - BETA1) * slope
+        self.square = BETA2 * self.square + (1 - BETA2) * (slope * slope)
+        root = xp.sqrt(self.square) / (1 - BETA2**self.step) ** 0.5
+        self.at = self.at - (self.lr / (1 - BETA1**self.step)) * self.mean / (root + EPSILON)
+
+
+def adam(start: Array, gradient: Callable[[Array], Array], *, steps: int, lr: float) -> Array:
+    """Return `start` after a number of steps."""
+    moving = Adam(start, lr)
+    for _ in range(steps):
+        moving.move(gradient(moving.at))
+    return moving.at

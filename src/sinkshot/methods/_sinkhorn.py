@@ -1,0 +1,63 @@
+"""Sinkhorn to a tolerance, as PT+MAP, protoLP and SIAMESE use it, each episode stopping by itself.
+
+The public codes go on with a whole batch until its slowest episode is done; one at a time they do what this does.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from sinkshot.task import Array
+
+LEAST_LOGIT = -60.0  # exp of it is still a float32, so that no class is ever out of reach
+PASSES = 1000  # at most
+
+
+def gibbs(distances: Array, lam: float) -> Array:
+    """Return exp(-lam distances) [R, way, n], each row divided by its largest entry: the row step undoes it."""
+    xp = array_namespace(distances)
+    logits = -lam * (distances - xp.min(distances, axis=-2, keepdims=True))
+    return xp.exp(xp.clip(logits, min=LEAST_LOGIT))
+
+
+def balance(kernel: Array, target: Array, tolerance: float, fixed: Array | None = None) -> Array:
+    """Scale rows to one and classes to their targets in turn, until a pass changes no row's sum by more than tolerance.
+
+    Parameters
+    ----------
+    kernel : array [R, way, n]
+        Positive.
+    target : array [R or 1, way, 1]
+        Sums of the classes.
+    tolerance : float
+        On the row sums after the class step, on which it ends: they are not quite one, the classes' sums are.
+    fixed : array [R, way, 1], optional
+        What supports that are not in the kernel add to the sum of each class; it is never scaled.
+    """
+    xp = array_namespace(kernel)
+    if isinstance(kernel, np.ndarray) and kernel.shape[-2] * kernel.shape[-1] >= _PAYS_FROM:
+        from sinkshot.kernels.sinkhorn import balance as compiled
+
+        return compiled(kernel, target, tolerance, fixed, PASSES)
+    v = xp.ones_like(kernel[..., :1])  # [R, way, 1]
+    u = before = xp.zeros_like(kernel[..., :1, :])  # [R, 1, n]
+    active = xp.ones_like(v[..., :1, :], dtype=xp.bool)  # [R, 1, 1]
+    mass = xp.sum(kernel, axis=-2, keepdims=True)  # [R, 1, n], of each row before it is scaled
+    for step in range(PASSES):
+        row = 1.0 / mass
+        size = xp.sum(kernel * row, axis=-1, keepdims=True)  # [R, way, 1]
+        column = target / size if fixed is None else target * v / (fixed + v * size)
+        u, v = xp.where(active, row, u), xp.where(active, column, v)
+        mass = xp.sum(kernel * v, axis=-2, keepdims=True)
+        sums = u * mass
+        if step > 0:
+            change = xp.max(xp.abs(sums - before), axis=-1, keepdims=True)
+            active = active & (change > tolerance)
+            if not bool(xp.any(active)):
+                break
+        before = sums
+    return u * kernel * v
+
+
+_PAYS_FROM = 128  # entries of one episode; not of the batch, of which its answer must not depend

@@ -1,0 +1,118 @@
+"""Transductive information maximisation by gradient descent: what TIM-GD and alpha-TIM share.
+
+Class weights W start at the mean of the supports, logits are -(temperature / 2) ||x - W_k||^2, and Adam minimises
+
+    weights[0] cross-entropy(supports) - weights[1] entropy(mean p of the queries) + weights[2] mean entropy(their p)
+
+where the entropy is Shannon's, or for alpha other than one Tsallis' (1 - sum p^alpha) / (alpha - 1). The code is the
+readable reference; batches of float32 on NumPy are computed by `kernels.adam`, which does the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from sinkshot.errors import InputError, number, whole
+from sinkshot.methods._adam import adam
+from sinkshot.methods._algebra import one_hot, softmax
+from sinkshot.task import Array, Task
+
+EPSILON = 1e-12  # beside probabilities under a logarithm or a power
+LEAST = 1e-30  # of a class's mean probability, should all of them underflow
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The hyper-parameters of the loss and of Adam, checked."""
+
+    weights: tuple[float, float, float]
+    alpha: float
+    temperature: float
+    steps: int
+    lr: float
+
+
+def decide(weights: Any, alpha: float, temperature: float, steps: int, lr: float) -> Settings:
+    """Check hyper-parameters."""
+    return Settings(
+        three("weights", weights),
+        number("alpha", alpha, above=0),
+        number("temperature", temperature, above=0),
+        whole("steps", steps, least=0),
+        number("lr", lr, above=0),
+    )
+
+
+def three(name: str, values: Any) -> tuple[float, float, float]:
+    """Return the weights of the three terms of the loss."""
+    given = tuple(values) if isinstance(values, list | tuple | np.ndarray) else ()
+    if len(given) != 3 or any(number(name, value) < 0 for value in given):
+        raise InputError(f"{name} must be three numbers that are not negative, as 0.1,1,0.1; {values!r} was given.")
+    return float(given[0]), float(given[1]), float(given[2])
+
+
+def probabilities(task: Task, settings: Settings) -> Array:
+    """Return p of the queries [R, way, q] with the weights after the last step."""
+    xp = array_namespace(task.support, task.query)
+    x = xp.concat([task.support, task.query], axis=-2)  # [R, N, d]
+    member = one_hot(task.labels, task.way, task.support)  # [R, way, l]
+    start = (member / xp.sum(member, axis=-1, keepdims=True)) @ task.support  # [R, way, d]
+    if fused(x, settings.steps):
+        from sinkshot.kernels.adam import tim
+
+        final = tim(x, member, start, settings)
+    else:
+        final = adam(start, lambda w: gradient(w, x, member, settings), steps=settings.steps, lr=settings.lr)
+    return softmax(logits(final, task.query, settings.temperature), axis=-2)
+
+
+def logits(weights: Array, x: Array, temperature: float) -> Array:
+    """Return temperature (w . x - |w|^2 / 2) [R, way, n]: minus half squared distances, but for a number per row."""
+    xp = array_namespace(weights)
+    half = xp.sum(weights * weights, axis=-1, keepdims=True) / 2
+    return temperature * (weights @ xp.matrix_transpose(x) - half)
+
+
+def gradient(weights: Array, x: Array, member: Array, settings: Settings) -> Array:
+    """Return the slope of the loss of each episode by its weights, [R, way, d]; rows x [R, N, d], supports first."""
+    xp = array_namespace(weights)
+    p = softmax(logits(weights, x, settings.temperature), axis=-2)
+    slope = slope_by_logits(p, member, settings)  # [R, way, N]
+    pull = slope @ x - xp.sum(slope, axis=-1, keepdims=True) * weights
+    return settings.temperature * pull
+
+
+def slope_by_logits(p: Array, member: Array, settings: Settings) -> Array:
+    """Return the slope of the loss by the logits that gave p, [R, way, N]."""
+    xp = array_namespace(p)
+    supports = member.shape[-1]
+    of_supports, of_queries = p[..., :supports], p[..., supports:]
+    right = xp.sum(member * of_supports, axis=-2, keepdims=True)  # [R, 1, l]
+    miss = (of_supports - member) * (right / (right + EPSILON))
+    mean = xp.clip(xp.mean(of_queries, axis=-1, keepdims=True), min=LEAST)  # [R, way, 1]
+    alpha = settings.alpha
+    if alpha == 1:
+        shifted = of_queries + EPSILON
+        by_mean, by_each = xp.log(mean), xp.log(shifted) + of_queries / shifted
+    else:
+        factor = alpha / (alpha - 1)
+        by_mean, by_each = factor * mean ** (alpha - 1), factor * (of_queries + EPSILON) ** (alpha - 1)
+    by_p = settings.weights[1] * by_mean - settings.weights[2] * by_each  # times q, less a number per row
+    back = of_queries * (by_p - xp.sum(of_queries * by_p, axis=-2, keepdims=True))
+    return xp.concat([miss * (settings.weights[0] / supports), back / of_queries.shape[-1]], axis=-1)
+
+
+def fused(x: Array, steps: int) -> bool:
+    """Whether rows [R, N, d] are a job for the compiled kernel: many episodes, each small enough for a core's cache."""
+    if not isinstance(x, np.ndarray) or x.dtype != np.float32:
+        return False
+    episodes, rows, width = x.shape
+    return episodes >= FROM_EPISODES and rows * width <= MOST_NUMBERS and steps >= FROM_STEPS
+
+
+FROM_EPISODES, FROM_STEPS = 8, 100  # below, NumPy is done before a compiler would be
+MOST_NUMBERS = 1 << 21  # of an episode's features: beyond, products are for BLAS

@@ -1,0 +1,94 @@
+"""EASE+SIAMESE: Zhu, Koniusz, "EASE: unsupervised discriminant subspace learning for transductive few-shot learning".
+
+CVPR 2022. EASE projects the rows of a task on the directions along which similar rows are close and others far apart,
+without labels. SIAMESE then shares the queries among the classes by optimal transport and moves the centres, in turn.
+It takes for granted that the classes are of equal size, unless told otherwise. Settings are those of the public script,
+the power transform switched on as its authors advise for WRN features.
+"""
+
+from __future__ import annotations
+
+from array_api_compat import array_namespace, device
+
+from sinkshot.errors import number, whole
+from sinkshot.methods._algebra import by_query, rows_of
+from sinkshot.methods._prior import Prior, column_targets
+from sinkshot.methods._registry import register
+from sinkshot.methods._sinkhorn import balance, gibbs
+from sinkshot.methods._spectral import left_singular
+from sinkshot.preprocess import parse, run
+from sinkshot.task import Array, Scores, Task
+
+_TOLERANCE = 1e-3  # of Sinkhorn
+_EPSILON = 1e-4  # beside the degrees of a graph
+
+
+@register(
+    "ease-siamese", transductive=True, preprocess="PE", balanced=True, reference="Zhu, Koniusz 2022 (EASE+SIAMESE)"
+)
+def ease_siamese(
+    task: Task,
+    *,
+    dimensions: int = 40,
+    rank: int = 5,
+    contrast: float = 100.0,
+    lam: float = 10.0,
+    alpha: float = 0.2,
+    steps: int = 40,
+    prior: Prior = "balanced",
+) -> Scores:
+    """Project on a discriminant subspace found without labels, then allocate queries by optimal transport.
+
+    Parameters
+    ----------
+    dimensions : int
+        Of the subspace.
+    rank : int
+        Singular vectors from which similarities are taken; 5 as published, whatever the number of classes.
+    contrast : float
+        Weight of keeping all rows apart against keeping similar rows together.
+    lam : float
+        lambda in exp(-lambda ||x - mu||^2).
+    alpha : float
+        How far a centre moves in a step.
+    steps : int
+        Moves of the centres; one more allocation is the answer.
+    prior : "balanced", "estimated" or class proportions [way] or [R, way]
+        Shares of the classes among the queries.
+    """
+    dimensions, rank = whole("dimensions", dimensions, least=1), whole("rank", rank, least=1)
+    contrast, lam = number("contrast", contrast, above=0), number("lam", lam, above=0)
+    alpha, steps = number("alpha", alpha), whole("steps", steps, least=0)
+    rows = rows_of(ease(task, dimensions, rank, contrast))
+    xp = array_namespace(rows.member)
+    shots = xp.sum(rows.member, axis=-1, keepdims=True)  # [R, way, 1]
+    size = shots + column_targets(prior, task, rows.member, centre=True)
+    centres = rows.means()  # coefficients, [R, way, N]
+    for step in range(steps + 1):
+        plan = balance(gibbs(rows.distances(centres), lam), size, _TOLERANCE, fixed=shots)  # [R, way, q]
+        if step < steps:
+            centres = centres + alpha * (rows.with_queries(rows.member, plan) / size - centres)
+    answer = by_query(plan / xp.sum(plan, axis=-2, keepdims=True))
+    return Scores(xp.astype(answer, task.query.dtype))
+
+
+def ease(task: Task, dimensions: int = 40, rank: int = 5, contrast: float = 100.0) -> Task:
+    """Project the rows of a task, in float64, on the subspace of EASE and take unit length."""
+    u, values = left_singular(task)
+    xp = array_namespace(u)
+    count = u.shape[-2]
+    x = u * values[..., None, :]  # the rows in coordinates of their own span, [R, N, r]
+    main = u[..., :rank]
+    others = 1.0 - xp.eye(count, dtype=u.dtype, device=device(u))
+    similar = _normalised(xp.abs(main @ xp.matrix_transpose(main)) * others)  # [R, N, N]
+    apart = contrast * _normalised(others) - similar
+    _, vectors = xp.linalg.eigh(xp.matrix_transpose(x) @ (apart @ x))  # ascending
+    mapped = run(x @ vectors[..., :dimensions], parse("E")).x
+    return Task(mapped[..., : task.supports, :], task.labels, mapped[..., task.supports :, :], task.way)
+
+
+def _normalised(graph: Array) -> Array:
+    """Return D^-1/2 W D^-1/2 of a graph W [..., N, N] with degrees D, a little added to each."""
+    xp = array_namespace(graph)
+    scale = 1.0 / xp.sqrt(_EPSILON + xp.sum(graph, axis=-1, keepdims=True))
+    return scale * graph * xp.matrix_transpose(scale)

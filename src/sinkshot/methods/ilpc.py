@@ -1,0 +1,174 @@
+"""iLPC: Lazarou, Stathaki, Avrithis, "Iterative label cleaning for transductive and semi-supervised few-shot
+learning", ICCV 2021.
+
+Labels spread over a graph of nearest neighbours and are balanced by Sinkhorn. A linear classifier then learns these
+pseudo-labels; the queries that it finds easiest join the labelled rows, a few of each class, and the next round begins.
+How many queries each class has is taken for granted.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from array_api_compat import array_namespace, device
+
+from sinkshot.errors import number, whole
+from sinkshot.methods._algebra import by_query, one_hot, softmax
+from sinkshot.methods._prior import Prior, column_targets
+from sinkshot.methods._registry import register
+from sinkshot.task import Array, GramTask, Scores, Task
+
+_LEAST = 5  # queries that a round must bring, whatever the number of classes
+_TOLERANCE, _PASSES = 1e-6, 1000  # of Sinkhorn
+_POWER = 3  # of similarities, and of probabilities before Sinkhorn
+Descent = tuple[int, float, float, float]  # epochs, lr, momentum, weight decay
+
+
+@register(
+    "ilpc",
+    transductive=True,
+    preprocess="PsEMnE",
+    gram=True,
+    balanced=True,
+    reference="Lazarou, Stathaki, Avrithis 2021 (iLPC)",
+)
+def ilpc(
+    task: Task | GramTask,
+    *,
+    neighbours: int = 20,
+    alpha: float = 0.8,
+    best: int = 3,
+    epochs: int = 1000,
+    lr: float = 0.1,
+    momentum: float = 0.9,
+    weight_decay: float = 5e-4,
+    prior: Prior = "balanced",
+) -> Scores:
+    """Label queries round by round, those first that a classifier of all pseudo-labels finds easiest.
+
+    Parameters
+    ----------
+    neighbours, alpha : int, float
+        Of each row in the graph W, and how far labels spread over it: (I - alpha W)^-1.
+    best : int
+        Queries of each class that a round may bring.
+    epochs, lr, momentum, weight_decay : int, float
+        Of the classifier's gradient descent. Its bias starts at zero (at random in the public code, without effect).
+    prior : "balanced", "estimated" or class proportions
+        From which the number of queries of each class follows.
+    """
+    neighbours, alpha = whole("neighbours", neighbours, least=1), number("alpha", alpha, above=0)
+    best, epochs = whole("best", best, least=1), whole("epochs", epochs, least=1)
+    descent = (epochs, number("lr", lr, above=0), number("momentum", momentum), number("weight_decay", weight_decay))
+    gram = _gram(task)
+    xp = array_namespace(gram)
+    spread = _spread(gram, neighbours, alpha)  # [R, N, N]
+    labelled = one_hot(task.labels, task.way, gram)
+    labelled = xp.concat([labelled, xp.zeros_like(gram[..., : task.way, : task.queries])], axis=-1)  # [R, way, N]
+    quota = column_targets(prior, task, gram) + xp.zeros_like(gram[..., :1, :1])  # [R, way, 1]
+    going = xp.ones_like(quota[..., :1, :])  # [R, 1, 1], one where there is a next round
+    answer = xp.zeros_like(labelled)
+    for _ in range(task.queries):
+        free = going * (1.0 - xp.sum(labelled, axis=-2, keepdims=True))  # [R, 1, N], queries without a label
+        reached = labelled @ spread
+        share = xp.clip(reached, min=0.0)
+        share = share / xp.clip(xp.sum(share, axis=-2, keepdims=True), min=1e-12)
+        allocated = _sinkhorn(free * share**_POWER, quota)
+        none = xp.max(allocated, axis=-2, keepdims=True) <= 0  # no class has room for them
+        pseudo = free * one_hot(xp.argmax(xp.where(none, reached, allocated), axis=-2), task.way, gram)
+        answer = xp.where(free > 0, pseudo, answer)
+        target = xp.where(free > 0, pseudo, labelled)
+        loss = _mean_loss(gram, labelled, target, going[..., 0, 0] > 0, descent)[..., None, :]
+        loss = xp.where(pseudo > 0, loss, xp.inf)
+        rank = xp.argsort(xp.argsort(loss, axis=-1, stable=True), axis=-1)
+        taken = xp.where(rank < best, pseudo, xp.zeros_like(pseudo))
+        count = xp.sum(taken, axis=-1, keepdims=True)  # [R, way, 1]
+        enough = xp.sum(count, axis=-2, keepdims=True) >= _LEAST
+        labelled = labelled + xp.where(enough, taken, xp.zeros_like(taken))
+        quota = quota - count
+        left = xp.sum(labelled, axis=(-2, -1), keepdims=True) < gram.shape[-1]
+        going = going * xp.astype(enough & left, gram.dtype)
+        if not bool(xp.any(going > 0)):
+            break
+    answer = xp.where(labelled > 0, labelled, answer)[..., task.supports :]
+    return Scores(xp.astype(by_query(answer), _type(task)))
+
+
+def _type(task: Task | GramTask) -> Array:
+    return task.gram.dtype if isinstance(task, GramTask) else task.query.dtype
+
+
+def _gram(task: Task | GramTask) -> Array:
+    """Inner products of the rows, in float64: the answer is made of choices, which should not hang on rounding."""
+    if isinstance(task, GramTask):
+        return array_namespace(task.gram).astype(task.gram, array_namespace(task.gram).float64)
+    xp = array_namespace(task.support, task.query)
+    x = xp.astype(xp.concat([task.support, task.query], axis=-2), xp.float64)
+    return x @ xp.matrix_transpose(x)
+
+
+def _spread(gram: Array, neighbours: int, alpha: float) -> Array:
+    """(I - alpha W)^-1 of the graph W of nearest neighbours, [R, N, N].
+
+    A row's largest inner product is taken for its own with itself. Rows without a positive sum of weights stay as they
+    are. The graph is that of all rows, whichever are labelled, so that one inverse serves every round.
+    """
+    xp = array_namespace(gram)
+    rank = xp.argsort(xp.argsort(gram, axis=-1, descending=True, stable=True), axis=-1)
+    near = (rank > 0) & (rank <= neighbours)
+    weight = xp.where(near, gram**_POWER, xp.zeros_like(gram))
+    identity = xp.eye(gram.shape[-1], dtype=gram.dtype, device=device(gram))
+    weight = (weight + xp.matrix_transpose(weight)) * (1.0 - identity)
+    degree = xp.sum(weight, axis=-1, keepdims=True)
+    scale = xp.where(degree > 0, degree, xp.ones_like(degree)) ** -0.5
+    return xp.linalg.inv(identity - alpha * scale * weight * xp.matrix_transpose(scale))
+
+
+def _sinkhorn(mass: Array, quota: Array) -> Array:
+    """Scale rows to one and classes to their quotas in turn, until the row sums of an episode stand still.
+
+    Zero rows take no part. A class that has nothing left to scale ends its episode's turns, as in the public code.
+    """
+    xp = array_namespace(mass)
+    row = xp.sum(mass, axis=-2, keepdims=True)  # [R, 1, N]
+    going = xp.ones_like(quota[..., :1, :]) > 0
+    for _ in range(_PASSES):
+        scaled = mass / xp.where(row == 0, xp.ones_like(row), row)
+        column = xp.sum(scaled, axis=-1, keepdims=True)  # [R, way, 1]
+        empty = column == 0
+        scaled = scaled * (quota / xp.where(empty, xp.ones_like(column), column))
+        mass = xp.where(going, scaled, mass)
+        before, row = row, xp.sum(mass, axis=-2, keepdims=True)
+        still = xp.max(xp.abs(row - before), axis=-1, keepdims=True) <= _TOLERANCE
+        going = going & ~still & ~xp.any(empty, axis=-2, keepdims=True)
+        if not bool(xp.any(going)):
+            break
+    return mass
+
+
+def _mean_loss(gram: Array, labelled: Array, target: Array, going: Array, descent: Descent) -> Array:
+    """Cross-entropy of each row, averaged over the training of a linear classifier on the targets, [R, N].
+
+    Weights start at the means of the labelled rows at unit length, and never leave the span of the rows: their scores
+    S move by D G where the weights would by D X. The bias, being decayed as well, is a feature that is always one.
+    """
+    xp = array_namespace(gram)
+    scores = labelled @ gram  # [R, way, N]
+    scores = scores / xp.sqrt(xp.clip(xp.sum(labelled * scores, axis=-1, keepdims=True), min=1e-24))
+    if isinstance(gram, np.ndarray) and gram.shape[0] * descent[0] >= _PAYS_FROM:
+        from sinkshot.kernels.descent import mean_loss
+
+        total = np.zeros((len(gram), gram.shape[-1]))
+        total[going] = mean_loss(gram[going], scores[going], target[going], descent)
+        return total
+    epochs, lr, momentum, decay = descent
+    with_bias = (gram + 1.0) / gram.shape[-1]
+    speed, total = xp.zeros_like(scores), xp.zeros_like(scores[..., 0, :])
+    for _ in range(epochs):
+        p = softmax(scores, axis=-2)
+        total = total - xp.log(xp.clip(xp.sum(p * target, axis=-2), min=1e-300))
+        speed = momentum * speed + (p - target) @ with_bias + decay * scores
+        scores = scores - lr * speed
+    return total / epochs
+
+
+_PAYS_FROM = 4000  # steps in all: below, NumPy is done before a compiler would be

@@ -1,0 +1,57 @@
+"""PADDLE: Martin et al., "Towards practical few-shot query sets: transductive minimum description length inference",
+NeurIPS 2022.
+
+Soft k-means in features divided by their range over the queries, with a term that favours few and large classes: no
+balance is assumed, and a class may stay empty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from array_api_compat import array_namespace
+
+from sinkshot.errors import number, whole
+from sinkshot.methods._algebra import by_query, rows_of, softmax
+from sinkshot.methods._registry import register
+from sinkshot.task import Scores, Task
+
+EPSILON = 1e-6  # beside the share of a class under the logarithm
+
+
+@register("paddle", transductive=True, preprocess="", reference="Martin et al. 2022")
+def paddle(task: Task, *, lam: float | str = "auto", steps: int = 100) -> Scores:
+    """Refine class means by soft assignments of the queries that favour large classes.
+
+    Parameters
+    ----------
+    lam : float or "auto"
+        lambda, weight of the term that favours few classes, shared by the queries; "auto" is their number.
+    steps : int
+        Assignments computed; the last is the answer, with the means and shares of the step before.
+    """
+    steps = whole("steps", steps, least=1)
+    lam = task.queries if lam == "auto" else number("lam (unless 'auto')", lam)
+    rows = rows_of(by_range(task))
+    xp = array_namespace(rows.member)
+    means, bonus = rows.means(), xp.zeros_like(rows.member[..., :1])  # [R, way, N], [R, way, 1]
+    for step in range(steps):
+        assignment = softmax(bonus - rows.distances(means) / 2, axis=-2)  # [R, way, q]
+        if step == steps - 1:
+            break
+        bonus = (lam / rows.queries) * (xp.log(xp.mean(assignment, axis=-1, keepdims=True) + EPSILON) + 1)
+        mass = rows.with_queries(rows.member, assignment)
+        means = mass / xp.sum(mass, axis=-1, keepdims=True)
+    return Scores(by_query(assignment))
+
+
+def by_range(task: Task) -> Task:
+    """Divide each feature by its range over the queries of the episode; one that is constant there stays as it is.
+
+    The queries' mean is taken from all rows, which changes no distance and keeps digits.
+    """
+    xp = array_namespace(task.support, task.query)
+    span = xp.max(task.query, axis=-2, keepdims=True) - xp.min(task.query, axis=-2, keepdims=True)  # [R, 1, d]
+    span = xp.where(span > 0, span, xp.ones_like(span))
+    mean = xp.mean(task.query, axis=-2, keepdims=True)
+    return replace(task, support=(task.support - mean) / span, query=(task.query - mean) / span)

@@ -1,0 +1,106 @@
+"""protoLP: Zhu, Koniusz, "Transductive few-shot learning with prototype-based label propagation", CVPR 2023.
+
+Queries are shared among the classes by optimal transport, the shares are propagated over a graph between prototypes,
+and the prototypes move towards the mean of both, in turn. It takes for granted that the classes are of equal size,
+unless told otherwise. Settings are those of the public script for WRN features.
+"""
+
+from __future__ import annotations
+
+from array_api_compat import array_namespace, device
+
+from sinkshot.errors import number, whole
+from sinkshot.methods._algebra import Rows, by_query, rows_of
+from sinkshot.methods._prior import Prior, column_targets
+from sinkshot.methods._registry import register
+from sinkshot.methods._sinkhorn import PASSES, balance, gibbs
+from sinkshot.methods._spectral import left_singular
+from sinkshot.preprocess import parse, run
+from sinkshot.task import Array, Scores, Task
+
+_TOLERANCE, _ROUGH = 1e-3, 1e-2  # of Sinkhorn, and of the balance after propagation
+
+
+@register("protolp", transductive=True, preprocess="PE", balanced=True, reference="Zhu, Koniusz 2023 (protoLP)")
+def protolp(
+    task: Task,
+    *,
+    dimensions: int = 40,
+    lam: float = 10.0,
+    alpha: float = 0.2,
+    beta: float = 0.6,
+    gamma: float = 1.0,
+    steps: int = 100,
+    prior: Prior = "balanced",
+) -> Scores:
+    """Allocate queries by optimal transport, propagate over a graph of prototypes and move these, in turn.
+
+    Parameters
+    ----------
+    dimensions : int
+        Singular vectors of the task that rows are projected on, before the mean is subtracted.
+    lam : float
+        lambda in exp(-lambda ||x - mu||^2).
+    alpha : float
+        How far a prototype moves in a step.
+    beta : float
+        Weight of the propagated labels against the allocated ones.
+    gamma : float
+        Weight of the graph against the supports' labels.
+    steps : int
+        Moves of the prototypes; one more allocation is the answer.
+    prior : "balanced", "estimated" or class proportions [way] or [R, way]
+        Shares of the classes among the queries.
+    """
+    lam, alpha, beta = number("lam", lam, above=0), number("alpha", alpha), number("beta", beta)
+    gamma, steps = number("gamma", gamma), whole("steps", steps, least=0)
+    rows = rows_of(projected(task, whole("dimensions", dimensions, least=1)))
+    xp = array_namespace(rows.member)
+    shots = xp.sum(rows.member, axis=-1, keepdims=True)  # [R, way, 1]
+    target = column_targets(prior, task, rows.member, centre=True)
+    centres = rows.means()
+    length = xp.sqrt(xp.sum(centres * rows.product(centres), axis=-1, keepdims=True))
+    centres = centres / xp.where(length > 0, length, xp.ones_like(length))
+    for step in range(steps + 1):
+        plan = balance(gibbs(rows.distances(centres), lam), target, _TOLERANCE)
+        if step < steps:
+            allocated = rows.with_queries(rows.member, plan)  # Z, [R, way, N]
+            labels = rebalanced(propagated(allocated, shots, gamma), rows, shots + target)
+            mass = xp.clip(beta * labels + (1.0 - beta) * allocated, min=0.0, max=1.0)
+            centres = centres + alpha * (mass / xp.sum(mass, axis=-1, keepdims=True) - centres)
+    answer = by_query(plan / xp.sum(plan, axis=-2, keepdims=True))
+    return Scores(xp.astype(answer, task.query.dtype))
+
+
+def projected(task: Task, dimensions: int) -> Task:
+    """Project the rows, in float64, on the task's first singular vectors; subtract their mean; take unit length."""
+    u, values = left_singular(task)
+    x = run(u[..., :dimensions] * values[..., None, :dimensions], parse("MnE")).x
+    return Task(x[..., : task.supports, :], task.labels, x[..., task.supports :, :], task.way)
+
+
+def propagated(allocated: Array, shots: Array, gamma: float) -> Array:
+    """Return labels [R, way, N] after propagation over W = Z^T Z / column sums, from the supports' labels."""
+    xp = array_namespace(allocated)
+    way = allocated.shape[-2]
+    each = xp.eye(way, dtype=allocated.dtype, device=device(allocated))
+    size = xp.sum(allocated, axis=-1, keepdims=True)
+    graph = allocated @ xp.matrix_transpose(allocated) / xp.matrix_transpose(size)  # W, [R, way, way]
+    system = each * shots + gamma * (each - graph)
+    return xp.matrix_transpose(xp.linalg.solve(system, each * shots)) @ allocated  # (Z A)^T
+
+
+def rebalanced(labels: Array, rows: Rows, target: Array) -> Array:
+    """Scale rows to one and classes to their targets until row sums settle, supports being set back after each pass."""
+    xp = array_namespace(labels)
+    before = xp.zeros_like(labels[..., :1, :])  # [R, 1, N]
+    for _ in range(PASSES):
+        sums = xp.sum(labels, axis=-2, keepdims=True)
+        active = xp.max(xp.abs(sums - before), axis=-1, keepdims=True) > _ROUGH  # stays as it is once it is false
+        if not bool(xp.any(active)):
+            break
+        scaled = labels / sums
+        scaled = scaled * (target / xp.sum(scaled, axis=-1, keepdims=True))
+        scaled = rows.with_queries(rows.member, scaled[..., rows.supports :])
+        labels, before = xp.where(active, scaled, labels), xp.where(active, sums, before)
+    return labels

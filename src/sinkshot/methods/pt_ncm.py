@@ -1,0 +1,12 @@
+"""PT+NCM: Hu, Gripon, Pateux, "Leveraging the feature distribution in transfer-based few-shot learning", ICANN 2021.
+
+The inductive half of PT+MAP: the power transform makes the distribution of each feature less skewed, unit length
+takes out its size, and the nearest class mean decides.
+"""
+
+from __future__ import annotations
+
+from sinkshot.methods._registry import register
+from sinkshot.methods.ncm import ncm
+
+register("pt-ncm", transductive=False, preprocess="PE", gram=True, reference="Hu, Gripon, Pateux 2021 (PT+NCM)")(ncm)

@@ -1,0 +1,42 @@
+"""TIM-GD: Boudiaf et al., "Transductive information maximization for few-shot learning", NeurIPS 2020.
+
+Class weights start at the mean of the supports and descend on a loss that wants supports right, queries decided, and
+queries shared among all classes. The last wish is a balance prior: with very unequal query sizes it does harm.
+"""
+
+from __future__ import annotations
+
+from sinkshot.methods._algebra import by_query
+from sinkshot.methods._registry import register
+from sinkshot.methods._tim import decide, probabilities
+from sinkshot.task import Scores, Task
+
+
+@register(
+    "tim-gd",
+    transductive=True,
+    preprocess="E",
+    balanced=True,
+    imbalanced={"weights": (1.0, 1.0, 1.0)},
+    reference="Boudiaf et al. 2020 (TIM), for unequal query sizes as in Veilleux et al. 2021",
+)
+def tim_gd(
+    task: Task,
+    *,
+    weights: tuple[float, float, float] = (0.1, 1.0, 0.1),
+    temperature: float = 15.0,
+    steps: int = 1000,
+    lr: float = 1e-4,
+) -> Scores:
+    """Maximise the mutual information of queries and their labels by Adam, supports kept right.
+
+    Parameters
+    ----------
+    weights : three numbers
+        Of the supports' cross-entropy, of the entropy of the mean prediction, of the mean entropy of predictions.
+    temperature : float
+        tau in the logits -(tau / 2) ||x - w||^2.
+    steps, lr : int, float
+        Of Adam.
+    """
+    return Scores(by_query(probabilities(task, decide(weights, 1.0, temperature, steps, lr))))
