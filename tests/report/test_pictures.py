@@ -12,6 +12,7 @@ from sinkshot.bank import FeatureBank
 from sinkshot.episodes import Recipe
 from sinkshot.evaluate import evaluate
 from sinkshot.report import pictures
+from sinkshot.studies.measures import skewness
 
 
 def bank_of(features: np.ndarray, classes: int) -> FeatureBank:
@@ -51,8 +52,8 @@ def test_plane_of_equal_rows_is_a_point() -> None:
 
 def test_skewness_is_scipys_and_zero_for_a_constant() -> None:
     x = np.random.default_rng(0).gamma(1.0, 1.0, (100, 4))
-    assert pictures.skewness(x) == pytest.approx(stats.skew(x))
-    assert pictures.skewness(np.full((10, 1), 0.1)) == 0
+    assert skewness(x) == pytest.approx(stats.skew(x))
+    assert skewness(np.full((10, 1), 0.1)) == 0
 
 
 def test_power_tells_the_skewness_of_the_features_it_shows(bank: FeatureBank) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sinkshot.studies.running import Stored
 
 Results = Mapping[Cell, "Stored"]
-KINDS = ("inductive", "transductive", "transductive, equal sizes")
+KINDS = ("inductive", "transductive", "transductive, assumes equal sizes")
 
 
 @dataclass(frozen=True)
@@ -212,9 +212,11 @@ def _scatter(axes: Any, dots: Sequence[_Dot], label: str, against: str) -> None:
         axes.plot(
             dot.seconds, dot.value, MARKERS[dot.kind], color=colour, markersize=6, markeredgecolor=PAPER, zorder=3
         )
-    for dot in [*leading, *(dot for dot in dots if dot.label == against and dot not in leading)]:
-        axes.annotate(dot.label, (dot.seconds, dot.value), (0, 7), textcoords="offset points", ha="center", color=INK)
-    axes.margins(x=0.14, y=0.12)
+    axes.margins(x=0.1, y=0.1)
+    axes.autoscale_view()
+    named = [*leading[::-1], *(dot for dot in dots if dot.label == against and dot not in leading)]
+    for dot, (x, y), side in _named(axes, named, dots):
+        axes.annotate(dot.label, (dot.seconds, dot.value), (x, y), textcoords="offset points", ha=side, color=INK)
     axes.xaxis.set_major_formatter(lambda seconds, _: time_of(seconds))
     axes.minorticks_off()
     axes.tick_params(axis="both", length=0)
@@ -222,6 +224,31 @@ def _scatter(axes: Any, dots: Sequence[_Dot], label: str, against: str) -> None:
     axes.spines["left"].set_visible(False)
     axes.set_xlabel("time of an episode")
     axes.set_ylabel(label)
+
+
+_LETTER, _LINE = 0.019, 0.055  # of the width and the height of a panel
+_SIDES = (("center", 0, 6), ("center", 0, -15), ("left", 7, -4), ("right", -7, -4))
+
+
+def _named(axes: Any, named: Sequence[_Dot], dots: Sequence[_Dot]) -> Iterator[tuple[_Dot, tuple[int, int], str]]:
+    """Yield where names go: beside their dots, none over another name or dot; one without room is left out."""
+    place = axes.transData + axes.transAxes.inverted()
+    spots = {dot.label: place.transform((dot.seconds, dot.value)) for dot in dots}
+    taken = [(x - 0.01, y - 0.015, x + 0.01, y + 0.015) for x, y in spots.values()]
+    for dot in named:
+        for side, right, up in _SIDES:
+            width, (x, y) = _LETTER * len(dot.label), spots[dot.label]
+            left = x + right / 360 - {"center": width / 2, "left": 0, "right": width}[side]
+            low = y + up / 200
+            box = left, low, left + width, low + _LINE
+            if box[0] > 0 and box[2] < 1.03 and box[3] < 1.04 and not any(_meet(box, other) for other in taken):
+                taken.append(box)
+                yield dot, (right, up), side
+                break
+
+
+def _meet(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
 def time_of(seconds: float) -> str:

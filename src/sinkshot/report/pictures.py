@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,13 +14,12 @@ from sinkshot.evaluate import Result
 from sinkshot.report import figures
 from sinkshot.report.figures import INK, MUTED, Key, Panel, class_sign, line_sign, marker_sign
 from sinkshot.report.page import number, percent
+from sinkshot.studies.measures import ENOUGH, looks_gaussian, skewness
 from sinkshot.task import Task
 
 Float = NDArray[np.float64]
 
 BIN = 0.04  # width of a bin of accuracies, about
-P_VALUE = 1e-3  # of the paper's test for a Gaussian
-_ENOUGH = 20  # rows of a class without which that test means nothing
 
 
 @dataclass(frozen=True)
@@ -148,7 +146,7 @@ def power(bank: FeatureBank, shown: int = 3) -> Power:
         symmetric=feature(int(left.argmin())),
         typical=feature(int(np.argsort(fall, kind="stable")[len(fall) // 2])),
         mean_skewness=(float(skew[:, 0].mean()), float(skew[:, 1].mean())),
-        gaussian=(float(passed[:, 0].mean()), float(passed[:, 1].mean())) if bank.counts.min() >= _ENOUGH else None,
+        gaussian=(float(passed[:, 0].mean()), float(passed[:, 1].mean())) if bank.counts.min() >= ENOUGH else None,
     )
 
 
@@ -163,26 +161,6 @@ def _histograms(title: str, samples: list[Float], skews: list[float]) -> Panel:
         lambda axes: figures.distributions(axes, samples, edges, "value", "rows"),
         height=2.7,
     )
-
-
-def skewness(x: Float) -> Float:
-    """Third standardised moment of each column of x [n, d]; zero where a column is constant."""
-    varies = x.min(axis=0) < x.max(axis=0)
-    z = (x - x.mean(axis=0)) / np.where(varies, x.std(axis=0), 1.0)
-    return np.where(varies, (z**3).mean(axis=0), 0.0)
-
-
-def looks_gaussian(x: Float) -> NDArray[np.bool_]:
-    """Whether D'Agostino and Pearson's test leaves each column of x [n, d] standing at p = 0.001."""
-    from scipy import stats
-
-    if len(x) < _ENOUGH:
-        return np.zeros(x.shape[1], dtype=bool)
-    varies = x.min(axis=0) < x.max(axis=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of columns that hardly vary
-        passed = stats.normaltest(x, axis=0).pvalue > P_VALUE
-    return np.asarray(passed & varies)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ that JSON can hold.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -17,12 +18,13 @@ from numpy.typing import NDArray
 from sinkshot import preprocess
 from sinkshot.bank import FeatureBank
 from sinkshot.errors import InputError, unknown_name, whole
-from sinkshot.report.pictures import _ENOUGH as ENOUGH
-from sinkshot.report.pictures import P_VALUE, looks_gaussian, skewness
 from sinkshot.studies.merging import selection_seed, shuffled
 from sinkshot.studies.study import Measure
 
 Float = NDArray[np.float64]
+
+P_VALUE = 1e-3  # of the paper's test for a Gaussian
+ENOUGH = 20  # rows of a class without which that test means nothing
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "gaussianity": {"chain": "P"},
@@ -177,3 +179,23 @@ _MEASURES: dict[str, Callable[..., dict[str, Any]]] = {
     "distribution": distribution,
     "projection": projection,
 }
+
+
+def skewness(x: Float) -> Float:
+    """Third standardised moment of each column of x [n, d]; zero where a column is constant."""
+    varies = x.min(axis=0) < x.max(axis=0)
+    z = (x - x.mean(axis=0)) / np.where(varies, x.std(axis=0), 1.0)
+    return np.where(varies, (z**3).mean(axis=0), 0.0)
+
+
+def looks_gaussian(x: Float) -> NDArray[np.bool_]:
+    """Whether D'Agostino and Pearson's test leaves each column of x [n, d] standing at p = 0.001."""
+    from scipy import stats
+
+    if len(x) < ENOUGH:
+        return np.zeros(x.shape[1], dtype=bool)
+    varies = x.min(axis=0) < x.max(axis=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of columns that hardly vary
+        passed = stats.normaltest(x, axis=0).pvalue > P_VALUE
+    return np.asarray(passed & varies)

@@ -55,14 +55,19 @@ _CLAIM: dict[str, Kind] = {"text": NAME, "rule": NAME, "row": NAME, "other": NAM
 _CLAIM |= dict.fromkeys(("rows", "columns", "groups"), _LABELS)
 _CLAIM |= dict.fromkeys(("low", "high", "late", "value", "times", "least"), NUMBER)
 FOLDERS = ("paper", "bench")
+PAPER_ORDER = (
+    *("table-1", "table-2", "table-3", "table-4", "table-5", "gaussianity", "figure-distributions"),
+    *("figure-projection", "figure-queries", "figure-epochs", "figure-lambda", "table-6", "table-7", "table-8"),
+    "figure-backbones",
+)
 _VALUE = re.compile(r"(-?\d+(?:\.\d+)?)\s*%?(?:\s*(?:±|\+-|\+/-)\s*(\d+(?:\.\d+)?)\s*%?)?")
 
 
 def names(folder: str = "paper") -> list[str]:
-    """Return the names of the paper's studies, tables first; or of another folder: "bench" has our own."""
+    """Return the names of the paper's studies in its order; or of another folder: "bench" has our own."""
     files = [file.name for file in (resources.files("sinkshot") / "studies" / folder).iterdir()]
     found = [name.removesuffix(".toml") for name in files if name.endswith(".toml")]
-    return sorted(found, key=lambda name: (not name.startswith("table"), name))
+    return sorted(found, key=lambda name: (PAPER_ORDER.index(name) if name in PAPER_ORDER else 0, name))
 
 
 def find(name_or_path: str | os.PathLike[str]) -> Study:
