@@ -1,0 +1,102 @@
+"""The state of a training run, in one file that is there whole or not at all, and from which the run goes on exactly.
+
+Tensors (weights, their average, the optimiser's memory) and one JSON object of facts, as safetensors: nothing in it can
+run. Random numbers need no state, see `plan`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sinkshot.errors import InputError
+from sinkshot.files import replacing
+
+VERSION = 1
+FILE = "state.safetensors"
+
+
+class Average:
+    """An exponential average of a module's weights and statistics; early on it forgets faster."""
+
+    def __init__(self, module: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.source = {key: value for key, value in module.state_dict().items() if value.is_floating_point()}
+        self.values = {key: value.detach().clone() for key, value in self.source.items()}
+
+    def update(self, step: int) -> None:
+        """Take in the weights after a step."""
+        decay = min(self.decay, (1 + step) / (10 + step))
+        with torch.no_grad():
+            torch._foreach_lerp_(list(self.values.values()), list(self.source.values()), 1 - decay)
+
+
+def save(
+    path: Path, learner: nn.Module, average: Average | None, optimiser: torch.optim.Optimizer, facts: Mapping[str, Any]
+) -> None:
+    """Write the state; `facts` are plain values."""
+    from safetensors.torch import save_file
+
+    names = {id(parameter): name for name, parameter in learner.named_parameters()}
+    tensors = {f"learner/{key}": value for key, value in learner.state_dict().items()}
+    tensors |= {f"average/{key}": value for key, value in (average.values if average else {}).items()}
+    for parameter, memory in optimiser.state.items():
+        place = f"optimiser/{names[id(parameter)]}"
+        tensors |= {f"{place}/{key}": value for key, value in memory.items() if isinstance(value, Tensor)}
+    apart = {key: value.detach().cpu().clone(memory_format=torch.contiguous_format) for key, value in tensors.items()}
+    header = json.dumps({"version": VERSION, **facts})
+    with replacing(path) as temporary:
+        save_file(apart, temporary, metadata={"training": header})
+
+
+def load(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Read facts and tensors."""
+    from safetensors import safe_open
+
+    try:
+        with safe_open(path, framework="pt") as opened:
+            tensors = {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118 (it is no dict)
+            facts = json.loads((opened.metadata() or {})["training"])
+    except Exception as error:
+        raise InputError(f"{path} is no state of a training run, or a damaged one ({error}).") from error
+    if facts["version"] > VERSION:
+        raise InputError(f"{path} has format version {facts['version']}, this SinkShot reads up to {VERSION}.")
+    return facts, tensors
+
+
+def restore(
+    tensors: Mapping[str, Tensor], learner: nn.Module, average: Average | None, optimiser: torch.optim.Optimizer
+) -> None:
+    """Put the tensors of a state back where they came from."""
+    learner.load_state_dict(_part(tensors, "learner/"))
+    if average is not None:
+        for key, value in _part(tensors, "average/").items():
+            average.values[key].copy_(value)
+    for name, parameter in learner.named_parameters():
+        memory = _part(tensors, f"optimiser/{name}/")
+        if memory:
+            optimiser.state[parameter] = {key: _alike(value, key, parameter) for key, value in memory.items()}
+
+
+def _alike(value: Tensor, key: str, parameter: Tensor) -> Tensor:
+    """Give a part of the optimiser's memory the device and order of its parameter; counters stay as torch made them."""
+    if key == "step":
+        return value.to(parameter.device) if parameter.is_cuda else value
+    return torch.empty_like(parameter).copy_(value)
+
+
+def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+
+
+def differences(theirs: Any, ours: Any, place: str) -> list[str]:
+    """Name the keys in which two recipes differ."""
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        inside = [(key, f"{place}.{key}" if place else key) for key in sorted({*theirs, *ours})]
+        return [line for key, where in inside for line in differences(theirs.get(key), ours.get(key), where)]
+    return [] if theirs == ours else [f"{place} = {theirs!r} there and {ours!r} here"]

@@ -1,0 +1,127 @@
+"""Training: from labelled images and a recipe to the weights of a backbone.
+
+A run lives in a folder: `state.safetensors` (from which it goes on exactly), `metrics.csv`, `recipe.json`, and the
+weights `last.safetensors` and, where there are validation images, `best.safetensors`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sinkshot.backbones import state
+from sinkshot.backbones.datasets import Images
+from sinkshot.backbones.devices import reproducible, start
+from sinkshot.backbones.log import LINE_EVERY
+from sinkshot.backbones.recipes import TrainingRecipe
+from sinkshot.backbones.run import Run
+from sinkshot.backbones.validate import sizes
+from sinkshot.errors import InputError, number
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Where a run stands when `train` returns."""
+
+    folder: Path
+    finished: bool
+    step: int
+    steps: int
+    seconds: float  # of this call
+    images_per_second: float  # views that passed through the network, while training
+    validation: dict[str, float]  # accuracy of the last weights by method and shot
+    best: float | None  # the highest mean of those
+
+    @property
+    def weights(self) -> Path:
+        """The file of weights to use: the best where validation chose, else the last."""
+        return self.folder / ("last.safetensors" if self.best is None else "best.safetensors")
+
+
+def train(
+    images: Images,
+    recipe: TrainingRecipe,
+    folder: str | Path,
+    *,
+    validation: Images | None = None,
+    device: str = "auto",
+    devices: int = 1,
+    max_seconds: float | None = None,
+    save_seconds: float = 300.0,
+    resume: bool = False,
+    deterministic: bool = False,
+    tensorboard: bool = False,
+    hold: str = "auto",
+    progress_seconds: float | None = LINE_EVERY,
+    stop: Callable[[], bool] = lambda: False,
+) -> Outcome:
+    """Train a backbone on labelled images.
+
+    Parameters
+    ----------
+    images : Images
+        Of the base classes.
+    recipe : TrainingRecipe
+        See `recipes.read`.
+    folder : path
+        Where the run lives; made if need be.
+    validation : Images, optional
+        Of other classes: few-shot accuracy on them chooses the best weights. Without it there are only the last.
+    device, devices : str, int
+        "cpu", "cuda" or "auto", and how many of them, one process each.
+    max_seconds : float, optional
+        Stop and save after so long; `resume` goes on as if nothing had happened.
+    save_seconds : float
+        Save the state that often.
+    resume : bool
+        Go on with the run in the folder, if there is one.
+    deterministic : bool
+        Let torch use no algorithm whose result may differ from run to run.
+    tensorboard : bool
+        Write metrics for TensorBoard too.
+    hold : str
+        Whether all pixels are held on the device: "yes", "no" (they stream), or "auto", where they fit.
+    progress_seconds : float, optional
+        Time between lines of progress where standard error is no terminal; None: silence.
+    stop : callable
+        Asked after each step; once it says so, the run saves and stops.
+    """
+    begin = time.monotonic()
+    place = Path(folder)
+    _check(images, validation, recipe, place, resume)
+    if max_seconds is not None:
+        number("max_seconds", max_seconds, above=0)
+    every_loss = all(stage.views.rotated + stage.views.four > 0 for stage in recipe.stage.values())
+    with reproducible(deterministic):
+        taken = start(device, devices, recipe.precision, every_loss)
+
+        def late() -> bool:
+            return stop() or (max_seconds is not None and time.monotonic() - begin >= max_seconds)
+
+        run = Run(taken, images, recipe, place, validation, hold)
+        try:
+            run.prepare(resume, tensorboard, progress_seconds)
+            run.go(late, save_seconds)
+        finally:
+            run.close()
+    finished, steps = run.done == run.total, run.total
+    seconds = time.monotonic() - begin
+    return Outcome(place, finished, run.done, steps, seconds, run.images_per_second, run.found, run.best)
+
+
+def _check(images: Images, validation: Images | None, recipe: TrainingRecipe, folder: Path, resume: bool) -> None:
+    """Refuse what would fail later, and make the folder."""
+    if len(images.class_names) < 2:
+        raise InputError(f"training needs at least two classes; the images have {len(images.class_names)}.")
+    if validation is not None:
+        sizes(validation.labels, recipe.validation)
+        if shared := set(images.class_names) & set(validation.class_names):
+            raise InputError(f"the class {min(shared)!r} is both trained on and validated on; they must differ.")
+    if (folder / state.FILE).exists() and not resume:
+        raise InputError(f"{folder} holds a run already; go on with it (--resume), or take another folder.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"the folder {folder} cannot be made: {error.strerror}.") from error

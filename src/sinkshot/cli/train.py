@@ -1,0 +1,163 @@
+"""`sinkshot train`: from a folder of images to the weights of a backbone."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sinkshot.cli._console import INTERRUPTED, guarded, out, percent, print_json, say
+from sinkshot.errors import InputError
+
+if TYPE_CHECKING:
+    from sinkshot.backbones.datasets import Images
+    from sinkshot.backbones.train import Outcome
+
+
+@guarded
+def train(
+    images: Annotated[Path, typer.Argument(help="A folder with a folder for each class, or a known data set.")],
+    folder: Annotated[Path, typer.Option("--out", help="The folder in which the run lives.")],
+    recipe: Annotated[str, typer.Option(help="A recipe's name, or a .toml file.")] = "modern",
+    validation: Annotated[Path | None, typer.Option(help="Images of the validation classes, if apart.")] = None,
+    data_set: Annotated[str | None, typer.Option(help="Whose classes make the splits: cifar-fs, cub, ...")] = None,
+    layout: Annotated[str, typer.Option(help="How the images are laid out; recognised unless given.")] = "auto",
+    network: Annotated[str | None, typer.Option(help="Another network than the recipe's.")] = None,
+    epochs: Annotated[float | None, typer.Option(help="Other epochs than the recipe's, for its only stage.")] = None,
+    fit_seconds: Annotated[float, typer.Option(help="Scale epochs so that training takes about as long.")] = 0.0,
+    seed: Annotated[int | None, typer.Option(help="Another seed than the recipe's.")] = None,
+    change: Annotated[list[str] | None, typer.Option("--set", help="Another key, as stage.train.rate=0.1.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    devices: Annotated[int, typer.Option(help="How many of them: 1, 2, 4 or 8.")] = 1,
+    max_seconds: Annotated[float | None, typer.Option(help="Save and stop after so long.")] = None,
+    save_seconds: Annotated[float, typer.Option(help="Save the state that often.")] = 300.0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
+    deterministic: Annotated[bool, typer.Option("--deterministic", help="The same weights, bit for bit.")] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write metrics for TensorBoard too.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of sentences.")] = False,
+) -> None:
+    """Train a backbone on the base classes of a data set; few-shot accuracy on its validation classes picks the best.
+
+    Example: sinkshot train cifar-100-python.tar.gz --recipe cifar-fs_wrn-28-10 --out runs/wrn
+    """
+    _needs_torch()
+    from sinkshot.backbones import recipes
+    from sinkshot.backbones.datasets import check
+    from sinkshot.backbones.train import train as run
+
+    chosen = recipes.read(recipe, _changes(recipe, network, epochs, fit_seconds, seed, change or []))
+    base, other = _images(images, layout, data_set, validation)
+    for part in (base, other):
+        if part is not None and not resume:
+            check(part, subset=True)
+    with _stoppable() as stop:
+        outcome = run(
+            base,
+            chosen,
+            folder,
+            validation=other,
+            device=device,
+            devices=devices,
+            max_seconds=max_seconds,
+            save_seconds=save_seconds,
+            resume=resume,
+            deterministic=deterministic,
+            tensorboard=tensorboard,
+            stop=stop,
+        )
+        if os.environ.get("LOCAL_RANK", "0") == "0":  # one process of several speaks
+            _tell(outcome, as_json)
+        if stop() and not outcome.finished:
+            raise typer.Exit(INTERRUPTED)
+
+
+def _tell(outcome: Outcome, as_json: bool) -> None:
+    if as_json:
+        facts = dataclasses.asdict(outcome) | {"weights": str(outcome.weights), "folder": str(outcome.folder)}
+        print_json(facts)
+    elif outcome.finished:
+        accuracy = ", ".join(f"{name} {percent(value)}" for name, value in outcome.validation.items())
+        out().print(f"trained {outcome.steps:,} steps at {outcome.images_per_second:,.0f} images a second")
+        if accuracy:
+            out().print(f"validation classes, last weights: {accuracy}")
+        out().print(f"weights: {outcome.weights}", soft_wrap=True)
+    if not outcome.finished:
+        say(
+            f"stopped at step {outcome.step:,} of {outcome.steps:,} after {outcome.seconds:.0f} s, and saved; "
+            "the same command with --resume goes on from there"
+        )
+
+
+def _needs_torch() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("torch") is None:
+        raise InputError("training needs torch: pip install 'sinkshot[torch]'.")
+
+
+def _changes(
+    recipe: str, network: str | None, epochs: float | None, fit_seconds: float, seed: int | None, given: list[str]
+) -> dict[str, Any]:
+    """Collect what differs from the recipe, by key."""
+    import tomllib
+
+    from sinkshot.backbones import recipes
+
+    found: dict[str, Any] = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise InputError(f"--set takes key=value, such as stage.train.rate=0.1; {text!r} was given.")
+        try:
+            found[key.strip()] = tomllib.loads(f"x = {value}")["x"]
+        except tomllib.TOMLDecodeError:
+            found[key.strip()] = value.strip()
+    single = {"network": network, "seconds": fit_seconds or None, "seed": seed}
+    found |= {key: value for key, value in single.items() if value is not None}
+    if epochs is not None:
+        stages = list(recipes.read(recipe, {"network": "conv4", **found}).stage)
+        if len(stages) > 1:
+            raise InputError(f"the recipe has the stages {', '.join(stages)}; give --set stage.{stages[0]}.epochs=...")
+        found[f"stage.{stages[0]}.epochs"] = epochs
+    return found
+
+
+def _images(path: Path, layout: str, data_set: str | None, validation: Path | None) -> tuple[Images, Images | None]:
+    """Return the images to train on, and those of the validation classes where there are any."""
+    from sinkshot.backbones.datasets import load
+
+    everything = load(path, layout, data_set=data_set)
+    kind = everything.meta["layout"]
+    one = (kind == "folder" and "data_set" not in everything.meta) or (kind == "pack" and path.is_file())
+    base = everything if one else load(path, layout, "base", data_set=data_set)
+    if validation is not None:
+        return base, load(validation)
+    if one:
+        say("no validation classes are given (--validation): the last weights are kept, none are called best")
+        return base, None
+    return base, load(path, layout, "validation", data_set=data_set)
+
+
+@contextmanager
+def _stoppable() -> Iterator[Callable[[], bool]]:
+    """Let an interrupt or a termination end the run after its step, with its state saved; a second one ends it now."""
+    asked: list[int] = []
+
+    def ask(number: int, _frame: Any) -> None:
+        asked.append(number)
+        say("stopping after this step")
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
+
+    before = {kind: signal.signal(kind, ask) for kind in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
