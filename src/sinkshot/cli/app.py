@@ -8,9 +8,14 @@ import typer
 
 from sinkshot import __version__
 from sinkshot.cli.banks import convert, info
+from sinkshot.cli.compare import compare
 from sinkshot.cli.demo import demo
 from sinkshot.cli.evaluate import evaluate
+from sinkshot.cli.extract import extract
 from sinkshot.cli.methods import methods
+from sinkshot.cli.reproduce import reproduce
+from sinkshot.cli.train import train
+from sinkshot.cli.tune import tune
 
 app = typer.Typer(
     name="sinkshot",
@@ -25,8 +30,13 @@ app = typer.Typer(
 app.command("eval")(evaluate)
 app.command("info")(info)
 app.command("convert")(convert)
+app.command("tune")(tune)
 app.command("methods")(methods)
 app.command("demo")(demo)
+app.command("reproduce")(reproduce)
+app.command("compare")(compare)
+app.command("train")(train)
+app.command("extract")(extract)
 
 
 @app.callback(invoke_without_command=True)

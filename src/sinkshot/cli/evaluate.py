@@ -12,17 +12,25 @@ from rich.table import Table
 
 from sinkshot import methods as registry
 from sinkshot.bank import load
+from sinkshot.classes import part
 from sinkshot.cli._console import INTERRUPTED, guarded, out, percent, print_json, progress_bar, say
 from sinkshot.episodes import Recipe
 from sinkshot.errors import InputError, unknown_name
 from sinkshot.evaluate import Interrupted, Paired, Result, compare
 from sinkshot.evaluate import evaluate as run
 
+_GROUPS = ("all", "inductive", "transductive")
+_WORDS = {"none": None, "true": True, "false": False}
+_FEW = 5  # methods: up to here every pair of them is compared, beyond that all with one
+
 
 @guarded
 def evaluate(
     features: Annotated[str, typer.Argument(help="Feature bank: a file, or the name of a bundled one.")],
-    method: Annotated[list[str] | None, typer.Option(help="A method; may be repeated.  [default: bms]")] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(help="A method, or all, inductive, transductive; may be repeated.  [default: bms]"),
+    ] = None,
     preprocess: Annotated[str | None, typer.Option(help="Chain such as PEMnE.  [default: the method's own]")] = None,
     way: Annotated[int, typer.Option(help="Classes in an episode.")] = 5,
     shot: Annotated[int, typer.Option(help="Labelled rows of a class.")] = 1,
@@ -32,6 +40,7 @@ def evaluate(
     seed: Annotated[int, typer.Option(help="Which stream of episodes.")] = 0,
     base: Annotated[Path | None, typer.Option(help="Features of the base classes, for steps Mb.")] = None,
     labels: Annotated[Path | None, typer.Option(help="Labels beside an .npy file.")] = None,
+    classes: Annotated[str | None, typer.Option(help="Some classes of the bank alone, such as 0-9,12.")] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="[METHOD.]KEY=VALUE, a hyper-parameter; may be repeated.")
     ] = None,
@@ -42,14 +51,20 @@ def evaluate(
     """Measure methods on few-shot episodes of a feature bank.
 
     Example: sinkshot eval cifar-fs_wrn-28-10_novel --method bms --method ncm --shot 5
+
+    Example: sinkshot eval cifar-fs_wrn-28-10_novel --method all --episodes 100
     """
-    names = method or ["bms"]
+    names, of_group = chosen(method or ["bms"])
     hyper = hyper_parameters(names, settings or [])
     bank = load(features, labels=labels)
+    bank = bank if classes is None else part(bank, classes)
     base_bank = load(base) if base else None
     recipe = Recipe(protocol, way, shot, query, episodes, seed)
     results: list[Result] = []
+    left_out: dict[str, str] = {}  # methods of a group that cannot run here, and why
     stopped = False
+    if of_group:
+        recipe.draw(bank.labels, 0, 1, bank.class_names)  # what is wrong with it is wrong for all of them
     with progress_bar() as bar:
         for name in names:
             try:
@@ -69,13 +84,31 @@ def evaluate(
                 if interrupt.result is not None:
                     results.append(interrupt.result)
                 break
+            except InputError as error:
+                if name not in of_group:
+                    raise
+                left_out[name] = str(error)
+                continue
             results.append(result)
+    if left_out and not results and not stopped:
+        raise InputError(f"none of the methods can be measured here; {names[0]}: {left_out[names[0]]}")
     if results:
-        show(results, as_json, notes(results, preprocess), several=len(names) > 1)
+        remarks = notes(results, preprocess) + [f"{name} is left out: {why}" for name, why in left_out.items()]
+        show(results, as_json, remarks, several=len(names) > 1)
     if stopped:
         finished = ", ".join(f"{r.method} {r.episodes:,} of {episodes:,}" for r in results) or "nothing"
         say(f"interrupted; episodes finished and counted above: {finished}")
         raise typer.Exit(INTERRUPTED)
+
+
+def chosen(words: list[str]) -> tuple[list[str], set[str]]:
+    """Return the methods that words name, each once, and those of them that come from a group alone."""
+    names: dict[str, None] = {}
+    for word in words:
+        kind = {"inductive": False, "transductive": True}.get(word)
+        group = [m.name for m in registry.METHODS.values() if kind is None or m.transductive == kind]
+        names |= dict.fromkeys(group if word in _GROUPS else [word])
+    return list(names), set(names) - set(words)
 
 
 def hyper_parameters(names: list[str], settings: list[str]) -> dict[str, dict[str, Any]]:
@@ -100,13 +133,13 @@ def hyper_parameters(names: list[str], settings: list[str]) -> dict[str, dict[st
 
 
 def parse_value(text: str) -> Any:
-    """Read a number, `none`, a comma-separated list of numbers, or else the text itself.
+    """Read a number, `none`, `true` or `false`, a comma-separated list of these, or else the text itself.
 
-    >>> parse_value("40"), parse_value("8.5"), parse_value("0.5,0.5"), parse_value("auto")
-    (40, 8.5, [0.5, 0.5], 'auto')
+    >>> parse_value("40"), parse_value("0.5,0.5"), parse_value("auto"), parse_value("false")
+    (40, [0.5, 0.5], 'auto', False)
     """
-    if text.lower() == "none":
-        return None
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
     if "," in text:
         return [parse_value(part) for part in text.split(",")]
     for kind in (int, float):
@@ -118,9 +151,10 @@ def parse_value(text: str) -> Any:
 
 
 def notes(results: list[Result], preprocess: str | None) -> list[str]:
-    """Say where a method could not have its own preprocessing."""
+    """Say what was taken that nobody asked for: means and features, or another chain than a method's own."""
     own = {r.method: registry.get(r.method).preprocess for r in results}
-    return [
+    taken = [note for r in results for note in r.notes]
+    return taken + [
         f"{r.method}: the mean of the base classes that {own[r.method]} needs is not known, so "
         f"{r.preprocess or 'no preprocessing'} is used instead (--base FEATURES gives it)."
         for r in results
@@ -130,7 +164,7 @@ def notes(results: list[Result], preprocess: str | None) -> list[str]:
 
 def show(results: list[Result], as_json: bool, remarks: list[str], several: bool) -> None:
     """Print results, and how they differ on the same episodes; `several` methods were asked for, or one."""
-    paired = [compare(a, b) for a, b in combinations(results, 2)]
+    paired = comparisons(results)
     if as_json:
         objects = [r.to_dict() for r in results]
         together = {"results": objects, "paired": [dataclasses.asdict(p) for p in paired]}
@@ -139,6 +173,9 @@ def show(results: list[Result], as_json: bool, remarks: list[str], several: bool
             say(remark)
         return
     recipe = results[0].recipe
+    if len(results) > _FEW:
+        results = sorted(results, key=lambda r: -r.accuracy)
+        paired = sorted(paired, key=lambda p: -p.difference)
     out().print(
         f"{recipe.way}-way {recipe.shot}-shot, {recipe.query} queries a class, {recipe.protocol}, seed {recipe.seed}; "
         "accuracy in percent ± half of the 95 % interval"
@@ -148,6 +185,14 @@ def show(results: list[Result], as_json: bool, remarks: list[str], several: bool
         out().print(paired_table(paired))
     for remark in remarks:
         out().print(remark)
+
+
+def comparisons(results: list[Result]) -> list[Paired]:
+    """Every pair of a few results; of many, each against BMS, or else the first."""
+    if len(results) <= _FEW:
+        return [compare(a, b) for a, b in combinations(results, 2)]
+    middle = next((r for r in results if r.method == "bms"), results[0])
+    return [compare(r, middle) for r in results if r is not middle]
 
 
 def result_table(results: list[Result]) -> Table:

@@ -1,41 +1,122 @@
-"""`sinkshot methods`: what can be evaluated."""
+"""`sinkshot methods`: what can be evaluated, and on request what cannot."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from itertools import groupby
+from typing import Annotated, Any
 
 import typer
 
 from sinkshot.cli._console import guarded, out, print_json
-from sinkshot.methods import METHODS
+from sinkshot.methods import METHODS, Method
+from sinkshot.methods._trained import TRAINED, Trained
+from sinkshot.tuning import written
 
 
 @guarded
 def methods(
+    every: Annotated[
+        bool, typer.Option("--all", help="Also those of the paper's tables that no features are enough for.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
 ) -> None:
-    """List the methods with their preprocessing and hyper-parameters.
+    """List the methods with their preprocessing, hyper-parameters and what they assume.
 
-    Example: sinkshot methods
+    Example: sinkshot methods --all
     """
+    others = trained_methods() if every else {}
     if as_json:
-        print_json(
-            {
-                m.name: {
-                    "transductive": m.transductive,
-                    "preprocess": m.preprocess,
-                    "without_base": m.without_base,
-                    "hyper": m.hyper,
-                    "reference": m.reference,
-                    "summary": m.summary,
-                }
-                for m in METHODS.values()
-            }
-        )
+        print_json({name: facts(m) for name, m in METHODS.items()} | others)
         return
+    console = out()
     for m in sorted(METHODS.values(), key=lambda m: (m.transductive, m.name)):
-        chain = m.preprocess if m.without_base == m.preprocess else f"{m.preprocess} (else {m.without_base})"
-        kind = "transductive" if m.transductive else "inductive"
-        hyper = " ".join(f"{name}={value}" for name, value in m.hyper.items()) or "none"
-        out().print(f"{m.name}  ({kind}, {chain})", style="bold")
-        out().print(f"    {m.summary}\n    {m.reference}\n    --set: {hyper}\n")
+        chain = m.preprocess or "no preprocessing"
+        chain = chain if m.without_base == m.preprocess else f"{chain}, else {m.without_base}"
+        hyper = " ".join(f"{k}={written(v)}" for k, v in m.hyper.items()) or "none"
+        console.print(f"{m.name}  ({'; '.join([kind(m), chain, *traits(m)])})", style="bold")
+        console.print(f"    {m.summary}\n    {m.reference}\n    --set: {hyper}\n", soft_wrap=True)
+    for name, other in others.items():
+        console.print(f"{name}  ({kind(TRAINED_BY_NAME[name])}; not on features alone)", style="bold")
+        console.print(f"    {other['reason']}\n    {other['reference']}", soft_wrap=True)
+        for line in paper_lines(other["paper"]):
+            console.print(f"    {line}", soft_wrap=True)
+        console.print()
+
+
+TRAINED_BY_NAME = {one.name: one for one in TRAINED}
+_KINDS = ("", "Inductive", "Transductive")  # groups of rows that say nothing of the data
+
+
+def kind(method: Method | Trained) -> str:
+    """Whether a method looks at all queries together."""
+    return "transductive" if method.transductive else "inductive"
+
+
+def traits(method: Method) -> list[str]:
+    """What a person should know of a method before taking it, in words."""
+    told = {
+        "takes equal class sizes for granted": method.balanced,
+        "can be told class sizes": "prior" in method.hyper,
+        "needs base features": method.features,
+        "draws random numbers": method.random,
+        "heeds the order of supports": method.ordered,
+    }
+    return [words for words, holds in told.items() if holds]
+
+
+def facts(method: Method) -> dict[str, Any]:
+    """Return what `--json` tells of a method."""
+    return {
+        "transductive": method.transductive,
+        "preprocess": method.preprocess,
+        "without_base": method.without_base,
+        "hyper": method.hyper,
+        "imbalanced": dict(method.imbalanced),
+        "assumes_balance": method.balanced,
+        "takes_prior": "prior" in method.hyper,
+        "needs_base_features": method.features,
+        "random": method.random,
+        "ordered": method.ordered,
+        "reference": method.reference,
+        "summary": method.summary,
+    }
+
+
+def trained_methods() -> dict[str, dict[str, Any]]:
+    """Return the methods that need a training of their own, with what the paper prints for them."""
+    printed = paper_values()
+    return {
+        one.name: {
+            "transductive": one.transductive,
+            "feature_level": False,
+            "reason": one.reason,
+            "reference": one.reference,
+            "paper": [value for row in one.rows for value in printed.get(row, [])],
+        }
+        for one in TRAINED
+    }
+
+
+def paper_values() -> dict[str, list[dict[str, str]]]:
+    """Return the values of the paper's tables by the label of their row, as its study files have them."""
+    from sinkshot.studies import reading
+
+    found: dict[str, list[dict[str, str]]] = {}
+    for study in map(reading.find, reading.names()):
+        for sheet in study.sheets if study.kind == "table" else ():
+            for row in sheet.rows:
+                for column, entry in zip(sheet.columns, row.entries, strict=True):
+                    if entry.paper is not None:
+                        on = [sheet.label, *([row.group] if row.group not in _KINDS else []), *row.details]
+                        where = {"where": study.where, "on": ", ".join(on), "row": row.label}
+                        what = {"column": f"{column.group} {column.label}".strip(), "value": entry.paper.text}
+                        found.setdefault(row.label, []).append(where | what)
+    return found
+
+
+def paper_lines(values: list[dict[str, str]]) -> list[str]:
+    """Write values in lines, one for each row of a table."""
+    lines = []
+    for (where, on, _), of in groupby(values, key=lambda value: (value["where"], value["on"], value["row"])):
+        lines.append(f"{where}, {on}: " + ", ".join(f"{value['column']} {value['value']}" for value in of))
+    return lines

@@ -1,0 +1,180 @@
+"""What `sinkshot reproduce` prints: which studies there are, their numbers in brief, what holds and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from sinkshot.cli._boards import broken
+from sinkshot.cli._console import out, percent
+from sinkshot.evaluate import half_width
+from sinkshot.studies.catalogue import Catalogue, Missing
+from sinkshot.studies.claims import Judgement, judge
+from sinkshot.studies.planning import whole_bank
+from sinkshot.studies.running import Outcome
+from sinkshot.studies.study import BankKey, Entry, Row, Sheet, Study
+
+_SIGNS = {"holds": "yes", "does not hold": "no", "cannot be told": "?"}
+
+
+# --- what there is ---------------------------------------------------------------------------------------------------
+
+
+def listed(studies: Sequence[Study], catalogue: Catalogue) -> dict[str, Any]:
+    """Return what `--list` tells: studies with the cells that can be measured, and the banks."""
+    return {
+        "studies": [
+            {
+                "name": study.name,
+                "where": study.where,
+                "title": study.title,
+                "cells": len(study.cells()) + len(study.measures()),
+                "possible": sum(not isinstance(catalogue.files(key), Missing) for key in _keys(study)),
+                "missing": _missing_files([study], catalogue),
+            }
+            for study in studies
+        ],
+        "banks": {str(key): str(catalogue.find(key)) for key in catalogue.present()},
+    }
+
+
+def print_list(studies: Sequence[Study], catalogue: Catalogue) -> None:
+    """Print the studies, how much of each can be measured here and what the rest needs."""
+    told = listed(studies, catalogue)
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for title in ("study", "", "title", "cells", "missing feature files"):
+        table.add_column(title, justify="right" if title == "cells" else "left", no_wrap=title in ("study", ""))
+    for study in told["studies"]:
+        possible = f"{study['possible']} of {study['cells']}"
+        table.add_row(study["name"], study["where"], study["title"], possible, ", ".join(study["missing"]))
+    out().print(table)
+    out().print("\nBanks here:")
+    for name, file in told["banks"].items():
+        out().print(f"  {name}: {file}", soft_wrap=True)
+
+
+def _keys(study: Study) -> list[BankKey]:
+    """Return the bank of every cell and measure of a study."""
+    banks = [cell.bank for cell in study.cells()] + [measure.bank for measure in study.measures()]
+    return [whole_bank(key) for key in banks]
+
+
+def _missing_files(studies: Sequence[Study], catalogue: Catalogue) -> list[str]:
+    found = [catalogue.files(key) for key in dict.fromkeys(key for study in studies for key in _keys(study))]
+    return list(dict.fromkeys(name for missing in found if isinstance(missing, Missing) for name in missing.names))
+
+
+# --- what came out ---------------------------------------------------------------------------------------------------
+
+
+def print_tables(outcome: Outcome) -> None:
+    """Print the measured places of every sheet, the paper's number in brackets where it is of the same bank."""
+    console = out()
+    console.print("Accuracy (AUROC) in percent ± half of the 95 % interval; the paper's in brackets.")
+    for study in outcome.studies:
+        for sheet in study.sheets if study.kind != "leaderboard" else ():
+            rows = [row for row in sheet.rows if any(_measured(entry, outcome) for entry in row.entries)]
+            if rows:
+                console.print(f"\n{study.where or study.name}: {study.title}; {sheet.label}", style="bold")
+                console.print(_table(sheet, rows, outcome))
+
+
+def _table(sheet: Sheet, rows: Sequence[Row], outcome: Outcome) -> Table:
+    used = [
+        number for number in range(len(sheet.columns)) if any(_measured(row.entries[number], outcome) for row in rows)
+    ]
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column(sheet.axis or sheet.heads[0], no_wrap=True)
+    for number in used:
+        column = sheet.columns[number]
+        table.add_column(f"{column.group}\n{column.label}" if column.group else column.label, justify="right")
+    brief = len(used) > 6
+    for row in rows:
+        label = f"{row.group}: {row.label}" if row.group else row.label
+        table.add_row(label, *(_place(row.entries[number], sheet, outcome, brief) for number in used))
+    return table
+
+
+def _measured(entry: Entry, outcome: Outcome) -> bool:
+    return entry.cell is not None and entry.cell in outcome.results
+
+
+def _place(entry: Entry, sheet: Sheet, outcome: Outcome, brief: bool) -> str:
+    number = _number(entry, outcome)
+    if number is None:
+        return ""
+    text = percent(number[0], None if brief else number[1])
+    paper = entry.paper is not None and not sheet.elsewhere and not brief
+    return f"{text} ({entry.paper.mean:.2f})" if paper and entry.paper is not None else text
+
+
+def _number(entry: Entry, outcome: Outcome) -> tuple[float, float] | None:
+    """Mean and half-width of a place, by its metric."""
+    stored = None if entry.cell is None else outcome.results.get(entry.cell)
+    values = None if stored is None else stored.per_episode if entry.metric == "accuracy" else stored.auroc_per_episode
+    return None if values is None else (float(values.mean()), half_width(values))
+
+
+def print_claims(outcome: Outcome) -> None:
+    """Print which of the paper's claims hold where something could be measured."""
+    judgements = [(study, one) for study in outcome.studies for one in _judged(study, outcome)]
+    if not judgements:
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for title in ("", "claim", "on"):
+        table.add_column(title, no_wrap=not title)
+    for study, one in judgements:
+        table.add_row(_SIGNS[one.verdict], f"{study.where or study.name}: {one.claim.text}", one.sheet)
+    out().print("\nThe paper's claims: do they hold here? (The report has the numbers.)", style="bold")
+    out().print(table)
+
+
+def _judged(study: Study, outcome: Outcome) -> list[Judgement]:
+    """Judge a study on the sheets of which something was measured."""
+    known: dict[Any, Any] = {**outcome.results, **outcome.facts}
+    here = {sheet.label for sheet in study.sheets if any(what in known for what in (*sheet.cells(), sheet.measure))}
+    return [one for one in judge(study, known) if one.sheet in here]
+
+
+def print_missing(outcome: Outcome, catalogue: Catalogue) -> None:
+    """Print what could not be measured and what to do about it."""
+    files = _missing_files(outcome.studies, catalogue)
+    console = out()
+    if files:
+        wanting = "a feature file" if len(files) == 1 else f"{len(files)} feature files"
+        console.print(f"\nNot measured, for want of {wanting}: {', '.join(files)}")
+        console.print("Put them as .safetensors, .npz or .plk into a folder and give that with --banks DIR.")
+    keys = dict.fromkeys(key for study in outcome.studies for key in _keys(study))
+    about_files = {str(catalogue.files(key)) for key in keys}
+    for sentence in outcome.missing:
+        if sentence not in about_files:
+            console.print(sentence, soft_wrap=True)
+    console.print()
+
+
+def answer(outcome: Outcome, page: Path) -> dict[str, Any]:
+    """Return the object that `--json` prints."""
+    places = []
+    for study in outcome.studies:
+        for sheet in study.sheets:
+            for row in sheet.rows:
+                for column, entry in zip(sheet.columns, row.entries, strict=True):
+                    number = _number(entry, outcome)
+                    if number is None or entry.cell is None:
+                        continue
+                    stored = outcome.results[entry.cell]
+                    where = {"study": study.name, "sheet": sheet.label, "row": row.label, "column": column.label}
+                    what = {"bank": str(stored.bank), **stored.to_dict(), "hyper": stored.hyper}
+                    value = {"metric": entry.metric, "mean": number[0], "half_width": number[1]}
+                    paper = None if entry.paper is None else {"mean": entry.paper.mean, "ci95": entry.paper.ci95}
+                    places.append({**where, **value, "paper": paper, "elsewhere": sheet.elsewhere, "result": what})
+    claims = [
+        {"study": study.name, "claim": one.claim.text, "sheet": one.sheet, "verdict": one.verdict, "why": one.evidence}
+        for study in outcome.studies
+        for one in _judged(study, outcome)
+    ]
+    told = {"places": places, "claims": claims, "broken": broken(outcome), "missing": outcome.missing}
+    return {**told, "report": str(page.resolve())}

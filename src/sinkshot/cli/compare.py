@@ -1,0 +1,182 @@
+"""`sinkshot compare`: two reports cell by cell, or two methods on the same episodes."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from sinkshot import methods
+from sinkshot.cli._console import guarded, out, percent, print_json
+from sinkshot.cli.reproduce import STORE
+from sinkshot.errors import InputError, unknown_name
+from sinkshot.evaluate import half_width
+from sinkshot.studies.settling import canonical
+from sinkshot.studies.store import Store, Stored
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far a is above b in one cell, in [-1, 1]; by how many episodes where they are the same."""
+
+    cell: str
+    metric: str
+    a: float
+    b: float
+    difference: float
+    ci95: float
+    episodes: tuple[int, int]
+    paired: bool  # on the same episodes
+    wins: int | None = None
+    ties: int | None = None
+    losses: int | None = None
+
+
+@guarded
+def compare(
+    a: Annotated[str, typer.Argument(help="A report's folder or its store, or a method.")],
+    b: Annotated[str, typer.Argument(help="Another of the same kind.")],
+    folder: Annotated[Path, typer.Option("--out", help="The report that methods are taken from.")] = Path(
+        "sinkshot-report"
+    ),
+    store: Annotated[Path | None, typer.Option(help=f"Or a store of results.  [default: OUT/{STORE}]")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+) -> None:
+    """Compare two runs of `sinkshot reproduce` in every cell that both have, or two methods within one.
+
+    On the same episodes easy and hard ones cancel in the difference, whose interval is then much narrower.
+
+    Example: sinkshot compare bms kmeans --out sinkshot-report
+    """
+    first, second = (store_at(name) for name in (a, b))
+    if first is not None and second is not None:
+        pairs = list(of_stores(latest(first), latest(second)))
+        nothing = f"{first} and {second} have no cell in common: no method with the same settings on the same bank."
+    else:
+        for name, found in ((a, first), (b, second)):
+            if found is None and name not in methods.METHODS:
+                known = unknown_name("method", name, methods.METHODS)
+                raise InputError(f"{name} is no folder with a {STORE}, and no file; as a method: {known}")
+        if first is not None or second is not None:
+            raise InputError(f"{a} and {b} are a report and a method; give two reports, or two methods and --out.")
+        place = store or folder / STORE
+        pairs = list(of_methods(latest(place), a, b))
+        nothing = f"{place} has no cell in which both {a} and {b} were measured; sinkshot reproduce measures them."
+    if not pairs:
+        raise InputError(nothing)
+    if as_json:
+        print_json({"a": a, "b": b, "cells": [dataclasses.asdict(pair) for pair in pairs]})
+    else:
+        show(a, b, pairs)
+
+
+def store_at(name: str) -> Path | None:
+    """Return the store of a report's folder, or the file itself; None if there is neither."""
+    place = Path(name)
+    if place.is_dir():
+        place = place / STORE
+    return place if place.is_file() else None
+
+
+def latest(place: Path) -> list[Stored]:
+    """Return each cell of a store as it was measured last, where several versions did."""
+    with Store(place, reading=True) as store:
+        return list({key(stored): stored for stored in store.everything()}.values())
+
+
+def key(stored: Stored) -> tuple[object, ...]:
+    """Return what makes two results the same cell, whatever computed them."""
+    recipe = dataclasses.replace(stored.recipe, episodes=1)
+    return stored.bank, recipe, stored.method, stored.preprocess, canonical(stored.hyper)
+
+
+def of_stores(first: Sequence[Stored], second: Sequence[Stored]) -> Iterator[Difference]:
+    """Compare every cell that both have."""
+    others = {key(stored): stored for stored in second}
+    for one in first:
+        if (other := others.get(key(one))) is not None:
+            yield from differences(one, other, f"{described(one)}, {where(one)}")
+
+
+def of_methods(results: Sequence[Stored], a: str, b: str) -> Iterator[Difference]:
+    """Compare two methods, with their usual hyper-parameters and the same chain, or each with its own."""
+    usual = [stored for stored in results if stored.method in (a, b) and not changed(stored)]
+    for one in (stored for stored in usual if stored.method == a):
+        for other in (stored for stored in usual if stored.method == b):
+            same_episodes = key(one)[:2] == key(other)[:2] and one.bank_hash == other.bank_hash
+            if same_episodes and (one.preprocess == other.preprocess or (has_own(one) and has_own(other))):
+                chains = dict.fromkeys(stored.preprocess or "no preprocessing" for stored in (one, other))
+                yield from differences(one, other, f"{' and '.join(chains)}, {where(one)}")
+
+
+def differences(one: Stored, other: Stored, cell: str) -> Iterator[Difference]:
+    """Yield the difference in accuracy and, in an open set, in AUROC."""
+    same = one.bank_hash == other.bank_hash and key(one)[:2] == key(other)[:2]
+    for metric in ("accuracy", "AUROC"):
+        name = "per_episode" if metric == "accuracy" else "auroc_per_episode"
+        of_one, of_other = getattr(one, name), getattr(other, name)
+        if of_one is None or of_other is None:
+            continue
+        count = min(len(of_one), len(of_other))
+        if same:
+            apart = of_one[:count] - of_other[:count]  # [R]
+            won, lost = int((apart > 0).sum()), int((apart < 0).sum())
+            means = float(of_one[:count].mean()), float(of_other[:count].mean())
+            counts = {"wins": won, "ties": count - won - lost, "losses": lost}
+            yield Difference(
+                cell, metric, *means, float(apart.mean()), half_width(apart), (count, count), True, **counts
+            )
+        else:
+            means = float(of_one.mean()), float(of_other.mean())
+            width = math.hypot(half_width(of_one), half_width(of_other))
+            yield Difference(cell, metric, *means, means[0] - means[1], width, (len(of_one), len(of_other)), False)
+
+
+def has_own(stored: Stored) -> bool:
+    """Whether a result has its method's own preprocessing."""
+    method = methods.METHODS[stored.method]
+    return stored.preprocess in (method.preprocess, method.without_base)
+
+
+def changed(stored: Stored) -> dict[str, object]:
+    """Return the hyper-parameters that are not the method's own."""
+    method = methods.METHODS.get(stored.method)
+    own = {} if method is None else dict(method.hyper)
+    if method is not None and stored.recipe.protocol == "dirichlet":
+        own |= method.imbalanced
+    return {name: value for name, value in stored.hyper.items() if name not in own or own[name] != value}
+
+
+def described(stored: Stored) -> str:
+    """Name a result by its method, the hyper-parameters that are not usual, and its chain."""
+    settings = [f"{name}={value}" for name, value in changed(stored).items()]
+    return f"{' '.join([stored.method, *settings])}, {stored.preprocess or 'no preprocessing'}"
+
+
+def where(stored: Stored) -> str:
+    """Name the bank and the kind of task of a result."""
+    recipe = stored.recipe
+    usual = "" if recipe.protocol == "balanced" else f", {recipe.protocol}"
+    return f"{stored.bank}, {recipe.way}-way {recipe.shot}-shot, {recipe.query} queries{usual}, seed {recipe.seed}"
+
+
+def show(a: str, b: str, pairs: Sequence[Difference]) -> None:
+    """Print a row for each cell."""
+    out().print(f"a: {a}\nb: {b}\nin percent; ± half of the 95 % interval of the difference")
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("cell")
+    for title in ("", "a", "b", "a - b", "episodes: a better, equal, b better"):
+        table.add_column(title, justify="right" if title else "left", no_wrap=bool(title))
+    table.add_column("")
+    for pair in pairs:
+        counts = f"{pair.wins:,}  {pair.ties:,}  {pair.losses:,}" if pair.paired else "other episodes"
+        unclear = "" if abs(pair.difference) > pair.ci95 else "equal" if not pair.difference else "not clear of zero"
+        apart = f"{100 * pair.difference:+.2f} ± {100 * pair.ci95:.2f}"
+        table.add_row(pair.cell, pair.metric, percent(pair.a), percent(pair.b), apart, counts, unclear)
+    out().print(table)

@@ -1,0 +1,142 @@
+"""`sinkshot reproduce`: the paper's tables and figures, or a person's own, from whatever feature banks there are."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as Bars
+
+from sinkshot.cli._boards import print_boards
+from sinkshot.cli._console import INTERRUPTED, guarded, out, print_json, say
+from sinkshot.cli._studies import answer, listed, print_claims, print_list, print_missing, print_tables
+from sinkshot.errors import InputError, whole
+from sinkshot.studies import reading
+from sinkshot.studies.catalogue import Catalogue
+from sinkshot.studies.expanding import expand
+from sinkshot.studies.running import Progress, Stopped, run
+from sinkshot.studies.store import Store
+from sinkshot.studies.study import Study
+
+STORE = "results.sqlite"
+
+
+@guarded
+def reproduce(
+    study: Annotated[
+        list[str] | None, typer.Option(help="A study, or a .toml file; may be repeated.  [default: all of the paper]")
+    ] = None,
+    episodes: Annotated[int | None, typer.Option(help="Episodes for each number.  [default: the study's]")] = None,
+    seed: Annotated[int | None, typer.Option(help="Which stream of episodes.  [default: the study's]")] = None,
+    banks: Annotated[list[Path] | None, typer.Option(help="A folder with feature banks; may be repeated.")] = None,
+    folder: Annotated[Path, typer.Option("--out", help="Where the report goes.")] = Path("sinkshot-report"),
+    store: Annotated[Path | None, typer.Option(help=f"Where results are kept.  [default: OUT/{STORE}]")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes.  [default: one for each core]")] = None,
+    scheduler: Annotated[str | None, typer.Option(help="Compute on the Dask cluster at this address instead.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, or another torch device.")] = "auto",
+    fresh: Annotated[bool, typer.Option("--fresh", help="Measure again what is kept.")] = False,
+    show: Annotated[bool, typer.Option("--list", help="List the studies and what they need, and stop.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+) -> None:
+    """Measure the paper's tables and figures on the feature banks at hand, and write a report with its numbers beside.
+
+    What was measured is kept: a run that was stopped, even killed, goes on where it was.
+
+    Example: sinkshot reproduce --study table-5 --episodes 1000
+    """
+    for name, value, least in (("--episodes", episodes, 1), ("--seed", seed, 0), ("--workers", workers, 1)):
+        if value is not None:
+            whole(name, value, least)
+    catalogue = Catalogue(banks or ())
+    known = [*reading.names(), *reading.names("bench")] if show else reading.names()
+    studies = chosen(study or known, catalogue, episodes, seed)
+    if show:
+        print_json(listed(studies, catalogue)) if as_json else print_list(studies, catalogue)
+        return
+    place = prepared(folder, store)
+    try:
+        with Store(place) as results, progress_line() as progress:
+            outcome = run(
+                studies,
+                catalogue,
+                results,
+                workers=workers,
+                scheduler=scheduler,
+                device=device,
+                fresh=fresh,
+                progress=progress,
+                command=shlex.join(["sinkshot", *sys.argv[1:]]),
+            )
+    except Stopped as stopped:
+        say(
+            f"interrupted; {stopped.done} of {stopped.cells} cells are finished and kept in {place}. "
+            "The same command goes on where it was; no report was written."
+        )
+        raise typer.Exit(INTERRUPTED) from None
+    from sinkshot.report.studies import write_report
+
+    written = write_report(folder, outcome)
+    if as_json:
+        print_json(answer(outcome, written.files[0]))
+        return
+    print_tables(outcome)
+    print_boards(outcome)
+    print_claims(outcome)
+    print_missing(outcome, catalogue)
+    for note in written.notes:
+        out().print(note)
+    out().print(f"The report: {written.files[0].resolve()}", soft_wrap=True)
+
+
+def chosen(names: list[str], catalogue: Catalogue, episodes: int | None, seed: int | None) -> list[Study]:
+    """Read studies, each once, as they are to be run here."""
+    return [expand(reading.find(name), catalogue, episodes, seed) for name in dict.fromkeys(names)]
+
+
+def prepared(folder: Path, store: Path | None) -> Path:
+    """Make the folder of the report before minutes are spent on it; return where results are kept."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ".sinkshot").touch()
+        (folder / ".sinkshot").unlink()
+    except OSError as error:
+        raise InputError(f"no report can be written to {folder}: {error.strerror}; give another --out.") from None
+    return folder / STORE if store is None else store
+
+
+@contextmanager
+def progress_line() -> Iterator[Callable[[Progress], None] | None]:
+    """Give out what draws a line about a run on standard error, where that is a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    columns = (TextColumn("{task.fields[cells]}"), BarColumn(), TextColumn("{task.fields[left]}  {task.description}"))
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task("", total=None, cells="looking at the banks", left="")
+
+        def tell(state: Progress) -> None:
+            known: dict[str, Any] = {"cells": f"{state.done} of {state.cells} cells", "left": time_left(state)}
+            total = bars.tasks[0].total or max(1, state.episodes_left)
+            bars.update(task, description=state.current, total=total, completed=total - state.episodes_left, **known)
+
+        yield tell
+
+
+def time_left(state: Progress) -> str:
+    """Say how long the rest will take.
+
+    >>> time_left(Progress(3, 80, 77_000, 272.4, "bms, 5-shot"))
+    '4:32 left'
+    """
+    if state.seconds_left is None:
+        return ""
+    minutes, seconds = divmod(round(state.seconds_left), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02} left" if hours else f"{minutes}:{seconds:02} left"

@@ -1,0 +1,139 @@
+"""`sinkshot tune`: hyper-parameters chosen on validation classes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from sinkshot.bank import FeatureBank, load
+from sinkshot.classes import check_split, others
+from sinkshot.cli._console import INTERRUPTED, guarded, out, percent, print_json, progress_bar, say
+from sinkshot.cli.evaluate import parse_value
+from sinkshot.episodes import Recipe
+from sinkshot.errors import InputError
+from sinkshot.tuning import Candidate, Metric, Stopped, Tuned
+from sinkshot.tuning import tune as search
+
+_EASY = 0.995  # from here on there is hardly an error left to choose by
+
+
+@guarded
+def tune(
+    features: Annotated[str, typer.Argument(help="Feature bank of validation classes: a file, or a bundled name.")],
+    method: Annotated[str, typer.Option(help="The method.")] = "bms",
+    grid: Annotated[
+        list[str] | None, typer.Option(help="KEY=VALUE,VALUE,...: values to try; lists apart by ';'. May be repeated.")
+    ] = None,
+    preprocess: Annotated[list[str] | None, typer.Option(help="A chain to try; may be repeated.")] = None,
+    random: Annotated[int | None, typer.Option(help="Try so many combinations at random.  [default: all]")] = None,
+    classes: Annotated[str | None, typer.Option(help="Choose on these classes of the bank, such as 0-9,12.")] = None,
+    way: Annotated[int, typer.Option(help="Classes in an episode.")] = 5,
+    shot: Annotated[int, typer.Option(help="Labelled rows of a class.")] = 1,
+    query: Annotated[int, typer.Option(help="Unlabelled rows of a class.")] = 15,
+    episodes: Annotated[int, typer.Option(help="Episodes of the last round, and of the check.")] = 500,
+    protocol: Annotated[str, typer.Option(help="balanced, official, dirichlet or open-set.")] = "balanced",
+    metric: Annotated[str, typer.Option(help="accuracy, or auroc under open-set.")] = "accuracy",
+    seed: Annotated[int, typer.Option(help="Which stream of episodes.")] = 0,
+    base: Annotated[Path | None, typer.Option(help="Features of the base classes, for steps Mb.")] = None,
+    labels: Annotated[Path | None, typer.Option(help="Labels beside an .npy file.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, or another torch device.")] = "auto",
+    engine: Annotated[str, typer.Option(help="auto, numpy, numba, torch or triton.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+) -> None:
+    """Choose hyper-parameters of a method on validation classes, never on those that results are reported on.
+
+    Example: sinkshot tune cifar-fs_wrn-28-10_novel --classes 0-9 --method bms --grid lam=4,6,8,10 --grid epochs=0,20
+    """
+    values = dict(map(read_values, grid or []))
+    bank = load(features, labels=labels)
+    remark = check_split(bank, features) if classes is None else _rest(bank, classes, method)
+    recipe = Recipe(protocol, way, shot, query, episodes, seed)
+    wanted: Metric = "auroc" if metric == "auroc" else "accuracy"
+    if metric != wanted:
+        raise InputError(f"--metric is accuracy or auroc; {metric!r} was given.")
+    try:
+        with progress_bar() as bar:
+            found = search(
+                bank,
+                recipe,
+                method=method,
+                grid=values,
+                preprocess=preprocess or (),
+                random=random,
+                classes=classes,
+                metric=wanted,
+                base=load(base) if base else None,
+                device=device,
+                engine=engine,
+                progress=bar(method),
+            )
+    except Stopped as stopped:
+        if stopped.tuned is not None and not as_json:
+            out().print(candidate_table(stopped.tuned))
+        say("interrupted: nothing is chosen; what the candidates reached so far stands above, if anything.")
+        raise typer.Exit(INTERRUPTED) from None
+    if as_json:
+        print_json(found.to_dict())
+        say(remark) if remark else None
+        return
+    show(found, remark)
+
+
+def read_values(text: str) -> tuple[str, list[Any]]:
+    """Read a --grid option.
+
+    >>> read_values("lam=4,8.5"), read_values("weights=1,1,1;0.1,1,0.1")
+    (('lam', [4, 8.5]), ('weights', [[1, 1, 1], [0.1, 1, 0.1]]))
+    """
+    key, equals, values = text.partition("=")
+    if not equals or not key or not values:
+        raise InputError(f"--grid takes KEY=VALUE,VALUE,..., such as lam=4,6,8; {text!r} was given.")
+    return key, [parse_value(value) for value in values.split(";" if ";" in values else ",")]
+
+
+def _rest(bank: FeatureBank, classes: str, method: str) -> str:
+    left = others(bank, classes)
+    if not left:
+        return "All classes of the bank were chosen on: report no result on them."
+    return f"Report on the other classes alone: sinkshot eval ... --method {method} --classes {left}"
+
+
+def show(found: Tuned, remark: str) -> None:
+    """Print the candidates, and what to do."""
+    recipe, console = found.recipe, out()
+    console.print(
+        f"{found.method}, {recipe.way}-way {recipe.shot}-shot, {recipe.query} queries a class, {recipe.protocol}, seed "
+        f"{recipe.seed}; {found.metric} in percent ± half of the 95 % interval"
+    )
+    console.print(candidate_table(found))
+    best = found.candidates[0]
+    if found.check is None:
+        console.print("\nNothing beats the default.")
+    else:
+        against = f"{100 * found.check.difference:+.2f} ± {100 * found.check.ci95:.2f}"
+        console.print(f"\nOn {recipe.episodes:,} fresh episodes, the best against the default: {against}")
+        console.print(f"Use: {best.options}" if found.improved else "That is no clear gain: nothing beats the default.")
+    if found.default.mean > _EASY:
+        console.print("The default makes hardly an error on these classes; harder ones would be better to choose by.")
+    if remark:
+        console.print(remark)
+
+
+def candidate_table(found: Tuned) -> Table:
+    """One row for each candidate, the best first, the default above them."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("candidate", no_wrap=True)
+    for title in ("episodes", found.metric, "above the default"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_row("default", f"{len(found.default.values):,}", percent(found.default.mean, found.default.ci95), "")
+    for one in found.candidates:
+        table.add_row(one.options, f"{len(one.values):,}", percent(one.mean, one.ci95), _apart(found, one))
+    return table
+
+
+def _apart(found: Tuned, one: Candidate) -> str:
+    paired = found.against(one)
+    return f"{100 * paired.difference:+.2f} ± {100 * paired.ci95:.2f}"

@@ -1,0 +1,179 @@
+"""Compute chunks on a Dask cluster: whatever started its scheduler and its workers.
+
+A task names files and episodes. A worker that can open the files does so, once. Where one cannot, the bank becomes a
+task of its own, on which that worker's chunks depend: Dask brings its result to a worker once, and makes it anew if all
+that had it are gone. It is Dask, too, that begins again what a worker was computing when it died.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+import warnings
+from collections.abc import Generator, Iterable
+from typing import Any
+
+from sinkshot.bank import FeatureBank
+from sinkshot.errors import InputError
+from sinkshot.studies.chunks import Chunk, OtherCode, Part, Source, Unfit, compute
+from sinkshot.studies.processes import Done
+from sinkshot.studies.settling import code_version
+
+_RETRIES = 2  # of a chunk that met something unforeseen on a worker
+_PATIENCE = 10.0  # seconds until a scheduler must answer, and have a worker
+_LOOK = 5.0  # seconds after which it is looked whether there still is a worker
+_PAUSE = 0.02
+_KEPT = "What is finished is kept; run again to go on."
+
+
+def on_cluster(chunks: Iterable[Chunk], address: str) -> Generator[Done]:
+    """Compute chunks on the workers of the scheduler at an address such as tcp://10.0.0.1:8786."""
+    with _connected(address) as client:
+        from distributed import as_completed
+
+        futures: dict[Any, Chunk] = {}
+        banks: dict[str, Any] = {}  # futures of those that some worker cannot open, by content
+        for chunk in chunks:
+            if not futures:
+                _check_code(client, chunk)
+            futures[_submit(client, chunk, banks)] = chunk
+        finished = as_completed(futures, loop=client.loop)
+        for future in _as_they_come(finished, client):
+            chunk, outcome = futures.pop(future), _outcome(future)
+            if not isinstance(outcome, Unfit):
+                yield chunk, outcome
+                continue
+            for source in filter(None, (chunk.bank, chunk.base)):
+                if source.content not in banks:
+                    banks[source.content] = _send(client, source)
+            again = _submit(client, chunk, banks)
+            futures[again] = chunk
+            finished.add(again)
+
+
+def _connected(address: str) -> Any:
+    """Return a client of a scheduler that has a worker."""
+    try:
+        from distributed import Client
+    except ImportError:
+        raise InputError("--scheduler needs Dask, which is not installed: pip install 'sinkshot[dask]'.") from None
+    try:
+        asyncio.run(_greet(address))
+        client = Client(address, timeout=_PATIENCE, set_as_default=False)
+    except (OSError, ValueError, TypeError, RuntimeError) as error:
+        reason = f" ({error})" if str(error) else ""
+        raise InputError(
+            f"there is no Dask scheduler at {address!r}{reason}; `dask scheduler` starts one and prints its address."
+        ) from None
+    try:
+        client.wait_for_workers(1, timeout=_PATIENCE)
+    except TimeoutError:
+        client.close()
+        raise InputError(f"the Dask scheduler at {address} has no workers; `dask worker {address}` is one.") from None
+    return client
+
+
+async def _greet(address: str) -> None:
+    """Fail where nobody speaks Dask: a client would wait for an answer for ever."""
+    from distributed.comm import connect
+    from distributed.security import Security
+
+    options = Security().get_connection_args("client")
+    comm = await asyncio.wait_for(connect(address, timeout=_PATIENCE, **options), _PATIENCE)
+    await comm.close()
+
+
+def _check_code(client: Any, chunk: Chunk) -> None:
+    """Refuse workers with other code, or none: a task would kill those. Who comes later is met with the first chunk."""
+    for worker, found in client.run(code_version, chunk.settled.cell.method, on_error="return").items():
+        if isinstance(found, Exception):
+            raise InputError(f"the worker {worker} cannot compute ({found}); install the same sinkshot there.")
+        if found != chunk.settled.version:
+            raise InputError(
+                f"the worker {worker} has sinkshot {found} and here is {chunk.settled.version}; install the same there."
+            )
+
+
+def _submit(client: Any, chunk: Chunk, banks: dict[str, Any]) -> Any:
+    bank = banks.get(chunk.bank.content)
+    base = None if chunk.base is None else banks.get(chunk.base.content)
+    return client.submit(_compute, chunk, bank, base, pure=False, retries=_RETRIES)
+
+
+def _send(client: Any, source: Source) -> Any:
+    """Make a bank a task's result, which Dask can make again."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sending large graph")  # that is the purpose
+        return client.submit(_bank, source.open(), key=f"sinkshot-bank-{source.content}")
+
+
+def _as_they_come(finished: Any, client: Any) -> Generator[Any]:
+    """Yield futures that are done, and say so if there is nobody left to do the others."""
+    looked, alone = time.monotonic(), False
+    while not finished.is_empty():
+        if finished.has_ready():
+            alone = False
+            yield next(finished)
+            looked = time.monotonic()
+            continue
+        time.sleep(_PAUSE)
+        if time.monotonic() - looked > _LOOK and client.status == "running":
+            looked = time.monotonic()
+            if not client.nthreads() and not alone:
+                alone = True
+                logging.getLogger("sinkshot").info("the cluster has no workers left; waiting for others to come")
+
+
+def _outcome(future: Any) -> Part | InputError:
+    """Return what a worker says, or raise in a sentence what became of the task."""
+    from distributed import KilledWorker
+
+    try:
+        outcome: Part | InputError = future.result()
+    except KilledWorker as error:
+        raise InputError(
+            f"several workers died on the same chunk, perhaps for want of memory ({error.last_worker.address} was the "
+            f"last). {_KEPT}"
+        ) from None
+    except (TimeoutError, OSError) as error:
+        raise InputError(f"the cluster cannot be reached any more ({error}). {_KEPT}") from None
+    except BaseException as error:
+        if future.cancelled():
+            raise InputError(f"the Dask scheduler went away, or gave up the run. {_KEPT}") from None
+        if "deserialization" in str(error):
+            raise InputError(
+                "the Dask scheduler cannot read what it was sent: install there what is installed here, sinkshot too."
+            ) from None
+        raise
+    if isinstance(outcome, OtherCode):
+        raise InputError(f"{outcome} {_KEPT}")
+    return outcome
+
+
+# --- on a worker ----------------------------------------------------------------------------------------------------
+
+_NOT_HERE: set[Source] = set()  # banks that this worker could not open
+
+
+def _bank(bank: FeatureBank) -> FeatureBank:
+    return bank
+
+
+def _compute(chunk: Chunk, bank: FeatureBank | None, base: FeatureBank | None) -> Part | InputError:
+    """Compute a chunk in the one thread that Dask has given to it; what is wrong with the input comes as a value."""
+    from numba import config
+
+    config.NUMBA_NUM_THREADS = 1
+    try:
+        if bank is None and chunk.bank in _NOT_HERE:
+            raise Unfit("tried before")
+        return compute(chunk, bank, base)
+    except OtherCode as error:
+        return OtherCode(f"a worker on {socket.gethostname()} does not fit: {error}, with one version everywhere.")
+    except Unfit as error:
+        _NOT_HERE.add(chunk.bank)
+        return error
+    except InputError as error:
+        return error

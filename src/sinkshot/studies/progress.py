@@ -1,0 +1,86 @@
+"""How far a run is, and how long the rest will take, from what was measured so far."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from sinkshot.studies.chunks import Chunk, Part
+from sinkshot.studies.settling import Settled
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Cells finished and in all, episodes still to be measured, seconds left if that can be told, the cell at work."""
+
+    done: int
+    cells: int
+    episodes_left: int
+    seconds_left: float | None
+    current: str
+
+
+class Meter:
+    """Counts chunks and foretells the rest.
+
+    An episode costs what it did in the last chunk of its cell; before there is one, in the last chunk of its method, by
+    effort; before that, what any did. (The first of all may have waited for a compiler.) Seconds of computing become
+    seconds of waiting as they did so far, which counts in everything: processes beside each other, their start, cores
+    shared with others.
+    """
+
+    def __init__(self, cells: int, chunks: Iterable[Chunk], tell: Callable[[Progress], None] | None) -> None:
+        self.cells, self.tell = cells, tell
+        self.left: dict[tuple[object, ...], int] = defaultdict(int)  # episodes
+        self.settled: dict[tuple[object, ...], Settled] = {}
+        for chunk in chunks:
+            self.left[chunk.settled.key] += chunk.count
+            self.settled[chunk.settled.key] = chunk.settled
+        self.of_cell: dict[tuple[object, ...], float] = {}  # seconds an episode
+        self.of_method: dict[str, float] = {}  # seconds an episode and unit of effort
+        self.computed, self.seconds, self.start = 0, 0.0, time.perf_counter()
+        self.report(next(iter(self.settled.values()), None))
+
+    @property
+    def done(self) -> int:
+        """Cells with nothing left to measure."""
+        return self.cells - sum(episodes > 0 for episodes in self.left.values())
+
+    def add(self, chunk: Chunk, part: Part | None) -> None:
+        """Count a chunk that is done; None where it cost nothing here."""
+        settled, count = chunk.settled, chunk.count
+        self.left[settled.key] -= count
+        if part is not None:
+            rate = part.seconds["total"] / count
+            self.of_cell[settled.key], self.of_method[settled.cell.method] = rate, rate / settled.effort
+            self.computed += count
+            self.seconds += part.seconds["total"]
+        self.report(settled)
+
+    def drop(self, settled: Settled) -> None:
+        """Leave out what is left of a cell that cannot be measured."""
+        self.left[settled.key] = 0
+        self.report(settled)
+
+    def report(self, current: Settled | None) -> None:
+        """Tell whoever wants to know."""
+        if self.tell is not None:
+            left = sum(self.left.values())
+            name = "" if current is None else f"{current.cell.method}, {current.cell.recipe.shot}-shot"
+            self.tell(Progress(self.done, self.cells, left, self._seconds_left(), name))
+
+    def _seconds_left(self) -> float | None:
+        if not self.computed:
+            return None
+        computing = sum(episodes * self._rate(key) for key, episodes in self.left.items() if episodes)
+        return computing * (time.perf_counter() - self.start) / self.seconds
+
+    def _rate(self, key: tuple[object, ...]) -> float:
+        """Seconds of an episode of a cell."""
+        settled = self.settled[key]
+        if key in self.of_cell:
+            return self.of_cell[key]
+        of_method = self.of_method.get(settled.cell.method)
+        return self.seconds / self.computed if of_method is None else settled.effort * of_method

@@ -1,0 +1,296 @@
+"""The store of results: one SQLite file with every cell's settings and the accuracy of every episode.
+
+    cells      what was measured: settings (JSON: bank, recipe, method, chain, all hyper-parameters, what is used of the
+               base classes), seed, bank (hash of its content), engine, version (of the code). Together they are unique.
+    chunks     what came out, for `count` episodes of a cell from number `first` on: accuracy and AUROC of each
+               (float64, little-endian), seconds (JSON), on which machine, when.
+    machines   hardware and versions (JSON), each kind once.
+    facts      what was measured of features themselves: question and answer (JSON), bank, version.
+
+A chunk is written in one transaction when it is done, so a kill costs what was being computed and no more. Several
+processes may write: SQLite keeps them apart, and equal chunks are equal.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkshot.episodes import Recipe
+from sinkshot.errors import InputError
+from sinkshot.evaluate import Result
+from sinkshot.studies.chunks import Part
+from sinkshot.studies.settling import Settled, canonical
+from sinkshot.studies.study import BankKey
+
+FORMAT = 1
+_MARK = 0x53696E6B  # "Sink", SQLite's application_id of our files
+_PATIENCE = 60.0  # seconds to wait for another process that is writing
+_SCHEMA = """
+CREATE TABLE machines (id INTEGER PRIMARY KEY, description TEXT NOT NULL UNIQUE);
+CREATE TABLE cells (
+    id INTEGER PRIMARY KEY, settings TEXT NOT NULL, seed INTEGER NOT NULL, bank TEXT NOT NULL, engine TEXT NOT NULL,
+    version TEXT NOT NULL, UNIQUE (settings, seed, bank, engine, version)
+);
+CREATE TABLE chunks (
+    cell INTEGER NOT NULL REFERENCES cells (id), first INTEGER NOT NULL, count INTEGER NOT NULL,
+    accuracy BLOB NOT NULL, auroc BLOB, seconds TEXT NOT NULL, machine INTEGER NOT NULL REFERENCES machines (id),
+    finished TEXT NOT NULL, PRIMARY KEY (cell, first)
+);
+CREATE TABLE facts (
+    question TEXT NOT NULL, bank TEXT NOT NULL, version TEXT NOT NULL, answer TEXT NOT NULL,
+    PRIMARY KEY (question, bank, version)
+);
+"""
+_ADD_CHUNK = """
+INSERT INTO chunks (cell, first, count, accuracy, auroc, seconds, machine, finished) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (cell, first) DO UPDATE SET count = excluded.count, accuracy = excluded.accuracy, auroc = excluded.auroc,
+    seconds = excluded.seconds, machine = excluded.machine, finished = excluded.finished
+WHERE excluded.count >= chunks.count
+"""
+_CHUNKS = """
+SELECT first, count, accuracy, auroc, seconds, description, finished FROM chunks
+JOIN machines ON machines.id = chunks.machine WHERE cell = ? ORDER BY first
+"""
+
+
+@dataclass(frozen=True)
+class Stored(Result):
+    """A measured cell as the store has it: a `Result`, and what it was measured on and by."""
+
+    bank: BankKey = field(default_factory=lambda: BankKey("", ()))
+    bank_hash: str = ""  # of the bank's content
+    version: str = ""  # of the code: the package's version and a digest of the sources that decide numbers
+    hardware: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)  # Python and libraries
+    finished: str = ""  # when its last part was, ISO 8601 in UTC
+    settings: str = ""  # canonical JSON of all that a person sets but the seed
+
+
+class Store:
+    """A file of results. Made where there is none, unless it is opened for reading only."""
+
+    def __init__(self, path: Path, reading: bool = False) -> None:
+        self.path = path
+        if reading and not path.is_file():
+            raise InputError(f"{path} is no file; expected a store of results, such as sinkshot-report/results.sqlite.")
+        if path.is_dir() or not path.parent.is_dir():
+            raise InputError(f"{path} cannot be a store of results: give the path of a file in a folder that exists.")
+        with self._sentences():
+            self._database = _open_for_reading(path) if reading else sqlite3.connect(path, timeout=_PATIENCE)
+        try:
+            with self._sentences():
+                self._database.isolation_level = None  # transactions are begun by hand
+                self._check(reading)
+        except BaseException:
+            self._database.close()
+            raise
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave the file."""
+        self._database.close()
+
+    def present(self, settled: Settled) -> dict[int, int]:
+        """Return the chunks of a cell that are there: first episode and count of each."""
+        with self._sentences():
+            cell = self._cell(settled)
+            rows = self._database.execute("SELECT first, count FROM chunks WHERE cell = ?", (cell,))
+            return dict(rows.fetchall())
+
+    def add(self, settled: Settled, first: int, part: Part) -> None:
+        """Write a finished chunk. One that is there already stays if it has more episodes."""
+        description = canonical({"hardware": part.machine.hardware, "versions": dict(part.machine.versions)})
+        auroc = None if part.auroc is None else _bytes(part.auroc)
+        with self._sentences(), self._transaction():
+            self._database.execute("INSERT OR IGNORE INTO machines (description) VALUES (?)", (description,))
+            of_machine = "SELECT id FROM machines WHERE description = ?"
+            (machine,) = self._database.execute(of_machine, (description,)).fetchone()
+            columns = "settings, seed, bank, engine, version"
+            self._database.execute(f"INSERT OR IGNORE INTO cells ({columns}) VALUES (?, ?, ?, ?, ?)", settled.key)
+            seconds = canonical(part.seconds)
+            values = (len(part.accuracy), _bytes(part.accuracy), auroc, seconds, machine, _now())
+            self._database.execute(_ADD_CHUNK, (self._cell(settled), first, *values))
+
+    def get(self, settled: Settled, episodes: int) -> Stored | None:
+        """Return the first `episodes` episodes of a cell, or None if they are not all there."""
+        with self._sentences():
+            cell = self._cell(settled)
+            found = None if cell is None else self._stored(cell, *settled.key)
+        return found if found is None or found.episodes == episodes else _cut(found, episodes)
+
+    def fact(self, question: str, bank: str, version: str) -> dict[str, Any] | None:
+        """Return what is known of a bank's features, or None."""
+        with self._sentences():
+            where = "question = ? AND bank = ? AND version = ?"
+            row = self._database.execute(
+                f"SELECT answer FROM facts WHERE {where}", (question, bank, version)
+            ).fetchone()
+            return None if row is None else dict(json.loads(row[0]))
+
+    def add_fact(self, question: str, bank: str, version: str, answer: Mapping[str, Any]) -> None:
+        """Write what was measured of a bank's features."""
+        with self._sentences(), self._transaction():
+            values = (question, bank, version, json.dumps(answer))
+            self._database.execute("INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?)", values)
+
+    def everything(self) -> list[Stored]:
+        """Return every cell with the episodes that it has without a gap, the latest last."""
+        with self._sentences():
+            rows = self._database.execute("SELECT id, settings, seed, bank, engine, version FROM cells").fetchall()
+            found = [self._stored(*row) for row in rows]
+        return sorted((stored for stored in found if stored is not None), key=lambda stored: stored.finished)
+
+    def _check(self, reading: bool) -> None:
+        """Refuse what is not ours or is damaged; make the tables of a new file."""
+        ask = self._database.execute
+        if reading or ask("SELECT count(*) FROM sqlite_master").fetchone() != (0,):
+            self._refuse_foreign()
+            return
+        ask("PRAGMA journal_mode = WAL")  # a reader never waits; where the file system cannot, SQLite stays as it is
+        with self._transaction():
+            if ask("SELECT count(*) FROM sqlite_master").fetchone() == (0,):  # nobody else was faster
+                for statement in filter(str.strip, _SCHEMA.split(";")):
+                    ask(statement)
+                ask(f"PRAGMA application_id = {_MARK}")
+                ask(f"PRAGMA user_version = {FORMAT}")
+        self._refuse_foreign()
+
+    def _refuse_foreign(self) -> None:
+        ask = self._database.execute
+        if ask("PRAGMA application_id").fetchone() != (_MARK,):
+            raise InputError(f"{self.path} is a database, but no store of results; give another file with --store.")
+        (version,) = ask("PRAGMA user_version").fetchone()
+        if version > FORMAT:
+            raise InputError(f"{self.path} has format {version}, this SinkShot reads up to {FORMAT}; upgrade it.")
+        if (state := ask("PRAGMA quick_check(1)").fetchone()) != ("ok",):
+            raise sqlite3.DatabaseError(str(state[0]).splitlines()[0])
+        ask("PRAGMA synchronous = NORMAL")
+
+    def _cell(self, settled: Settled) -> int | None:
+        where = "settings = ? AND seed = ? AND bank = ? AND engine = ? AND version = ?"
+        row = self._database.execute(f"SELECT id FROM cells WHERE {where}", settled.key).fetchone()
+        return None if row is None else int(row[0])
+
+    def _stored(self, cell: int, settings: str, seed: int, bank: str, engine: str, version: str) -> Stored | None:
+        """Put the chunks of a cell together, as far as they follow each other from episode 0 on."""
+        accuracies, aurocs = [], []
+        seconds: dict[str, float] = {}
+        hardware: dict[str, None] = {}
+        versions: dict[str, str] = {}
+        end, finished = 0, ""
+        for first, count, accuracy, auroc, took, description, when in self._database.execute(_CHUNKS, (cell,)):
+            if first != end:
+                break
+            accuracies.append(_floats(accuracy, count))
+            if auroc is not None:
+                aurocs.append(_floats(auroc, count))
+            for stage, value in json.loads(took).items():
+                seconds[stage] = seconds.get(stage, 0.0) + value
+            machine = json.loads(description)
+            hardware[machine["hardware"]] = None
+            versions |= machine["versions"]
+            end, finished = first + count, max(finished, when)
+        if not accuracies:
+            return None
+        what = json.loads(settings)
+        what["bank"]["backbones"] = tuple(what["bank"]["backbones"])
+        return Stored(
+            method=what["method"],
+            preprocess=what["preprocess"],
+            recipe=Recipe(**what["recipe"], episodes=end, seed=seed),
+            per_episode=np.concatenate(accuracies),
+            seconds=seconds,
+            engine=engine,
+            hyper=what["hyper"],
+            auroc_per_episode=np.concatenate(aurocs) if aurocs else None,
+            bank=BankKey(**what["bank"]),
+            bank_hash=bank,
+            version=version,
+            hardware="; ".join(hardware),
+            versions=versions,
+            finished=finished,
+            settings=settings,
+        )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._database.execute("ROLLBACK")
+            raise
+        self._database.execute("COMMIT")
+
+    @contextmanager
+    def _sentences(self) -> Iterator[None]:
+        """Turn what SQLite raises into something a person can act on."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise InputError(f"the store {self.path} cannot be used: {error}.") from error
+        except (sqlite3.DatabaseError, ValueError, KeyError, TypeError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(
+                f"{self.path} is damaged or no store of results ({error}); move it away to begin a new one, "
+                "or give another file with --store."
+            ) from error
+
+
+def _open_for_reading(path: Path) -> sqlite3.Connection:
+    """Open a file without writing to it or its folder, if need be."""
+    place = path.resolve().as_uri()
+    database = sqlite3.connect(f"{place}?mode=ro", uri=True, timeout=_PATIENCE)
+    try:
+        database.execute("SELECT count(*) FROM sqlite_master")
+        return database
+    except sqlite3.OperationalError:  # in a folder where nothing can be written
+        database.close()
+        return sqlite3.connect(f"{place}?immutable=1", uri=True)
+
+
+def _cut(stored: Stored, episodes: int) -> Stored | None:
+    """Return the first episodes of a result, and of its seconds their share; None if there are fewer."""
+    if stored.episodes < episodes:
+        return None
+    share = episodes / stored.episodes
+    return replace(
+        stored,
+        recipe=replace(stored.recipe, episodes=episodes),
+        per_episode=stored.per_episode[:episodes],
+        auroc_per_episode=None if stored.auroc_per_episode is None else stored.auroc_per_episode[:episodes],
+        seconds={stage: share * value for stage, value in stored.seconds.items()},
+    )
+
+
+def _bytes(values: NDArray[np.float64]) -> bytes:
+    return values.astype("<f8").tobytes()
+
+
+def _floats(blob: Any, count: int) -> NDArray[np.float64]:
+    """Read accuracies [count], which lie between 0 and 1."""
+    values = np.frombuffer(blob, "<f8").astype(np.float64)
+    if len(values) != count or not ((values >= 0) & (values <= 1)).all():
+        raise ValueError("a chunk does not hold the accuracies that it should")
+    return values
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

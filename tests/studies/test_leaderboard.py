@@ -1,0 +1,278 @@
+"""Leaderboards follow the registry, rank methods on the same episodes, and say which of them break."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+from toys import save
+
+import sinkshot
+from sinkshot import METHODS, FeatureBank, InputError, Scores, register
+from sinkshot.cli._boards import broken, print_boards
+from sinkshot.report.leaderboard import _named, board, drawing, front, time_of
+from sinkshot.report.studies import write_report
+from sinkshot.studies import reading
+from sinkshot.studies.catalogue import Catalogue
+from sinkshot.studies.expanding import expand
+from sinkshot.studies.running import run
+from sinkshot.studies.store import Store
+
+HEAD = """
+title = "Toys"
+kind = "leaderboard"
+{keys}
+[defaults]
+data_set = "toy"
+backbone = "net"
+way = 4
+query = 5
+episodes = 40
+[[sheets]]
+label = "Toy, net"
+transfer = true
+columns = [
+  {{ group = "Balanced", label = "1-shot" }},
+  {{ group = "Dirichlet", label = "1-shot", protocol = "dirichlet" }},
+  {{ group = "Dirichlet", label = "sizes known", protocol = "dirichlet", set.prior = "oracle" }},
+]
+rows = [{rows}]
+"""
+SOME = '{ methods = ["ncm", "matching"] }, { methods = ["pt-map", "bms"] }, { methods = ["kmeans"], most = 15 }'
+
+
+def write(folder, rows, keys='against = "bms"\nfloor = "ncm"'):
+    file = folder / "toys.toml"
+    file.write_text(HEAD.format(rows=rows, keys=keys))
+    return file
+
+
+@pytest.fixture
+def written(tmp_path):
+    return lambda *words: write(tmp_path, *words)
+
+
+@pytest.fixture(scope="module")
+def newcomer():
+    @register("newcomer", transductive=True, preprocess="E", reference="nobody")
+    def function(task):
+        """Say that every query is of the first class."""
+        answer = np.zeros((*task.query.shape[:2], task.way))
+        answer[..., 0] = 1
+        return Scores(answer)
+
+    yield
+    del METHODS["newcomer"]
+
+
+def labels(study):
+    return [row.label for row in study.sheets[0].rows]
+
+
+# --- rows from the registry -----------------------------------------------------------------------------------------
+
+
+def test_all_methods_are_rows_and_a_new_one_by_being_registered(written, newcomer):
+    study = reading.read(written('{ methods = "all" }'))
+    assert labels(study) == list(METHODS)
+    assert "newcomer" in labels(study)
+
+
+def test_kinds_part_the_registry_and_a_method_named_elsewhere_is_not_there_twice(written):
+    rows = '{ methods = "inductive" }, { methods = ["bms"], most = 7 }, { label = "k", method = "kmeans" }'
+    study = reading.read(written(rows + ', { methods = "transductive" }', 'against = "bms"'))
+    named = {cell.method for cell in study.cells()}
+    assert named == set(METHODS)
+    assert labels(study).count("bms") == 1
+    assert "kmeans" not in labels(study)  # it has a row of its own, under another label
+    assert study.sheets[0].rows[-1].entries[0].cell.most is None
+
+
+def test_a_column_for_a_hyper_parameter_is_empty_where_a_method_has_none(written):
+    study = reading.read(written(SOME))
+    empty = {row.label: [entry.cell is None for entry in row.entries] for row in study.sheets[0].rows}
+    assert empty["ncm"] == [False, False, True]
+    assert empty["pt-map"] == [False, False, False]
+
+
+@pytest.mark.parametrize(("asked", "slow", "quick"), [(None, 15, 40), (10, 10, 10), (500, 15, 500)])
+def test_a_slow_method_is_kept_at_its_most_whatever_is_asked_for(written, asked, slow, quick):
+    study = expand(reading.read(written(SOME)), Catalogue(), asked)
+    counts = {cell.method: cell.recipe.episodes for cell in study.cells()}
+    assert (counts["kmeans"], counts["ncm"]) == (slow, quick)
+
+
+@pytest.mark.parametrize(
+    ("rows", "keys", "sentence"),
+    [
+        ('{ methods = ["nmc"] }', "", "line 19: there is no method 'nmc'; did you mean 'ncm'"),
+        ('{ methods = "some" }', "", "methods must be all, inductive, transductive, or a list"),
+        ('{ methods = ["ncm"], label = "x" }', "", "several methods has no label"),
+        ('{ methods = ["ncm"], values = ["1", "2", "3"] }', "", "several methods has no values"),
+        ('{ methods = ["ncm"], most = 0 }', "", "most must be a whole number"),
+        ('{ methods = ["ncm"] }', 'against = "nc"', "line 4: sheet 'Toy, net' has no row 'nc'; did you mean 'ncm'"),
+        ('{ label = "n", method = "ncm" }', "", "ncm has no hyper-parameter 'prior'"),
+    ],
+)
+def test_what_is_wrong_with_a_leaderboard_is_said_with_its_line(written, rows, keys, sentence):
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        reading.read(written(rows, keys))
+
+
+def test_a_board_is_carried_to_other_banks_and_nothing_there_speaks_of_a_paper(written):
+    study = expand(reading.read(written(SOME)), Catalogue())
+    assert [sheet.label for sheet in study.sheets][:2] == ["Toy, net", "CIFAR-FS, WRN"]
+    assert not any(sheet.elsewhere for sheet in study.sheets)
+
+
+# --- the studies that come along ------------------------------------------------------------------------------------
+
+
+def test_the_leaderboard_has_every_method_balanced_dirichlet_and_open(newcomer):
+    study = reading.find("leaderboard")
+    for sheet in study.sheets:
+        assert {cell.method for cell in sheet.cells()} == set(METHODS)
+    asked = {(cell.recipe.protocol, cell.recipe.shot) for cell in study.cells()}
+    assert asked == {(protocol, shot) for protocol in ("balanced", "dirichlet", "open-set") for shot in (1, 5)}
+    assert {entry.metric for row in study.sheets[1].rows for entry in row.entries} == {"accuracy", "auroc"}
+
+
+def test_imbalance_asks_every_transductive_method_and_tells_those_that_listen():
+    (sheet,) = reading.find("imbalance").sheets
+    transductive = {name for name, method in METHODS.items() if method.transductive}
+    assert {row.label for row in sheet.rows} == transductive | {"ncm"}
+    for prior in ("estimated", "oracle"):
+        told = {cell.method for cell in sheet.cells() if dict(cell.hyper).get("prior") == prior}
+        assert told == {name for name in transductive if "prior" in METHODS[name].hyper}
+
+
+def test_our_own_studies_are_found_by_name_but_are_not_the_papers():
+    assert set(reading.names("bench")) == {"leaderboard", "imbalance"}
+    assert not set(reading.names("bench")) & set(reading.names())
+    with pytest.raises(InputError, match="did you mean 'leaderboard'"):
+        reading.find("leaderbord")
+
+
+# --- what a board says ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def bank():
+    rng = np.random.default_rng(0)
+    features = np.repeat(rng.gamma(1.0, 1.0, (8, 24)), 40, axis=0) + 0.3 * rng.normal(size=(320, 24))
+    return FeatureBank.from_arrays(np.abs(features).astype(np.float32), np.repeat(np.arange(8), 40))
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory, bank, newcomer):
+    """A run on the toy's bank."""
+    folder = tmp_path_factory.mktemp("run")
+    catalogue = save(bank, folder)
+    study = reading.read(write(folder, SOME + ', { methods = ["newcomer"] }'))
+    with Store(folder / "results.sqlite") as store:
+        return run([study], catalogue, store, workers=1)
+
+
+def the_board(outcome):
+    study = outcome.studies[0]
+    return board(study, study.sheets[0], outcome.results)
+
+
+def test_differences_are_paired_and_cut_to_the_episodes_that_both_saw(outcome, bank):
+    ranks = {rank.label: rank for rank in the_board(outcome).ranks}
+    recipe = sinkshot.Recipe(way=4, query=5, episodes=15)
+    slow, middle = (sinkshot.evaluate(bank, recipe, method=name).per_episode for name in ("kmeans", "bms"))
+    spot = ranks["kmeans"].spots[0]
+    assert spot.episodes == 15
+    assert spot.match.difference == pytest.approx(100 * (slow - middle).mean())
+    assert ranks["bms"].spots[0].match is None
+
+
+def test_methods_are_ranked_by_their_mean_and_the_best_of_each_column_is_marked(outcome):
+    shown = the_board(outcome)
+    means = [rank.mean for rank in shown.ranks]
+    assert means == sorted(means, reverse=True)
+    assert shown.ranks[-1].label == "newcomer"
+    for number in range(3):
+        known = [rank.spots[number].place for rank in shown.ranks if rank.spots[number].place.here is not None]
+        assert next(place.here for place in known if place.best) == max(place.here for place in known)
+    assert shown.fewer == (("kmeans", 15),)
+
+
+def test_who_is_below_the_floor_on_the_same_episodes_is_broken(outcome):
+    found = {f"{part.column.group} {part.column.label}": dict(part.rows) for part in the_board(outcome).broken}
+    for name in ("Balanced 1-shot", "Dirichlet 1-shot"):
+        assert found[name]["newcomer"].difference < -50
+    assert "pt-map" in found["Dirichlet 1-shot"]  # it takes equal sizes for granted
+    assert "pt-map" not in found.get("Dirichlet sizes known", {})  # until it is told
+    assert "matching" not in found["Balanced 1-shot"]  # inductive: it may be worse, but nothing breaks it
+    listed = {(one["column"], one["row"]) for one in broken(outcome) if one["sheet"] == "Toy, net"}
+    assert listed == {(column, row) for column, rows in found.items() for row in rows}
+
+
+def test_a_board_without_a_number_is_empty(written):
+    study = reading.read(written(SOME))
+    shown = board(study, study.sheets[0], {})
+    assert shown.broken == shown.fewer == ()
+    assert drawing("x", shown).panels == ()
+
+
+def test_the_front_is_who_nobody_beats_in_both():
+    @dataclasses.dataclass
+    class Dot:
+        seconds: float
+        value: float
+
+    dots = [Dot(1, 50), Dot(2, 40), Dot(3, 60), Dot(3, 55), Dot(9, 60), Dot(10, 61)]
+    assert [(dot.seconds, dot.value) for dot in front(dots)] == [(1, 50), (3, 60), (10, 61)]
+
+
+def test_names_in_the_plot_do_not_lie_on_each_other():
+    from matplotlib.figure import Figure
+
+    from sinkshot.report.leaderboard import _LETTER, _LINE, _Dot
+
+    rng = np.random.default_rng(0)
+    dots = [_Dot(f"method-{i}", 0, float(s), float(v), 0.0) for i, (s, v) in enumerate(rng.random((30, 2)) + 0.1)]
+    axes = Figure(figsize=(5, 3.6)).subplots()
+    axes.set_xscale("log")
+    axes.plot([dot.seconds for dot in dots], [dot.value for dot in dots], "o")
+    axes.autoscale_view()
+    place = axes.transData + axes.transAxes.inverted()
+    boxes = []
+    for dot, (right, up), side in _named(axes, dots, dots):
+        (x, y), width = place.transform((dot.seconds, dot.value)), _LETTER * len(dot.label)
+        left = x + right / 360 - {"center": width / 2, "left": 0, "right": width}[side]
+        boxes.append((left, y + up / 200, left + width, y + up / 200 + _LINE))
+    assert 3 < len(boxes) < 30
+    for i, a in enumerate(boxes):
+        for b in boxes[:i]:
+            assert a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1]
+
+
+def test_times_have_two_digits():
+    assert [time_of(s) for s in (0.000521, 0.0104, 0.0996, 0.94, 1.04, 12.3)] == [
+        "0.52 ms",
+        "10 ms",
+        "100 ms",
+        "940 ms",
+        "1 s",
+        "12 s",
+    ]
+
+
+def test_the_report_shows_a_board_with_time_and_without_talk_of_a_paper(outcome, tmp_path, capsys):
+    page = write_report(tmp_path / "report", outcome).files[0].read_text()
+    boards = page[page.index('class="study"') : page.index('id="cells"')]
+    assert boards.count("</table>") == 1
+    assert boards.count("<svg viewBox") == 3
+    for word in (*("ncm", "pt-map", "newcomer"), "below ncm", "difference to bms", "kmeans 15"):
+        assert word in boards
+    assert re.search(r"<time>[\d.]+ ms</time>", boards)
+    assert "The paper" not in boards
+    print_boards(outcome)
+    told = capsys.readouterr().out
+    assert "Dirichlet 1-shot, below ncm: newcomer (-" in told
+    assert "fewer episodes: kmeans 15" in told

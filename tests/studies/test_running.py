@@ -1,0 +1,296 @@
+"""A run measures what it can, once, and its numbers do not depend on who computed them or how often it was stopped."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from toys import KEY, RECIPE, cell, measured, numbers, save, settle
+
+import sinkshot
+from sinkshot import FeatureBank
+from sinkshot.errors import InputError
+from sinkshot.studies.merging import merge, selection, selection_seed
+from sinkshot.studies.running import Stopped
+from sinkshot.studies.settling import code_version
+from sinkshot.studies.study import BankKey, Measure
+
+SOME = (cell(), cell("bms", shot=5), cell("kmeans", protocol="dirichlet"), cell(protocol="open-set", seed=3))
+
+
+@pytest.fixture
+def place(tmp_path):
+    return tmp_path / "results.sqlite"
+
+
+@pytest.fixture
+def catalogue(tmp_path, blobs):
+    return save(blobs, tmp_path)
+
+
+def query(place, text):
+    with sqlite3.connect(place) as database:
+        return database.execute(text).fetchall()
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_numbers_are_those_of_one_evaluation(place, blobs, catalogue, workers):
+    outcome = measured(place, catalogue, *SOME, workers=workers)
+    assert set(outcome.results) == set(SOME)
+    for one, stored in outcome.results.items():
+        alone = sinkshot.evaluate(blobs, one.recipe, method=one.method)
+        np.testing.assert_array_equal(stored.per_episode, alone.per_episode)
+        assert (stored.engine, stored.preprocess, stored.recipe) == (alone.engine, alone.preprocess, alone.recipe)
+        assert stored.hyper == alone.hyper
+        if one.recipe.protocol == "open-set":
+            np.testing.assert_array_equal(stored.auroc_per_episode, alone.auroc_per_episode)
+
+
+def test_what_is_there_is_not_measured_again_unless_asked(place, catalogue):
+    measured(place, catalogue, *SOME, workers=1)
+    query(place, "UPDATE chunks SET finished = 'before'")
+    measured(place, catalogue, *SOME, workers=1)
+    assert {when for (when,) in query(place, "SELECT finished FROM chunks")} == {"before"}
+    measured(place, catalogue, *SOME, workers=1, fresh=True)
+    assert "before" not in {when for (when,) in query(place, "SELECT finished FROM chunks")}
+
+
+def test_more_episodes_cost_only_what_is_missing(tmp_path, place, catalogue):
+    measured(place, catalogue, cell(episodes=2500), workers=1)
+    query(place, "UPDATE chunks SET finished = 'before'")
+    more = measured(place, catalogue, cell(episodes=4000), workers=1)
+    parts = query(place, "SELECT first, count, finished = 'before' FROM chunks ORDER BY first")
+    assert parts == [(0, 1000, 1), (1000, 1000, 1), (2000, 1000, 0), (3000, 1000, 0)]
+    alone = measured(tmp_path / "alone.sqlite", catalogue, cell(episodes=4000), workers=1)
+    assert numbers(more) == numbers(alone)
+
+
+def test_cells_that_settle_alike_are_measured_once(place, catalogue):
+    alike = (cell("bms"), cell("bms", preprocess="PEMnE"), cell("bms", hyper={"lam": 8.5}, episodes=700))
+    outcome = measured(place, catalogue, *alike)
+    assert query(place, "SELECT first, count FROM chunks") == [(0, 1000), (1000, 500)]
+    assert [outcome.results[one].episodes for one in alike] == [1500, 1500, 700]
+
+
+def test_a_missing_bank_is_said_and_the_rest_is_measured(place, catalogue):
+    there, missing = cell(episodes=50), cell(key=BankKey("tiered", ("resnet18",)), episodes=50)
+    outcome = measured(place, catalogue, missing, there)
+    assert list(outcome.results) == [there]
+    (sentence,) = outcome.missing
+    assert "tiered_resnet18_novel.safetensors is missing" in sentence
+    assert "--banks DIR" in sentence
+
+
+def test_a_damaged_bank_is_said_and_the_rest_is_measured(tmp_path, place, blobs):
+    (tmp_path / "broken_net_novel.safetensors").write_bytes(b"no tensors")
+    outcome = measured(place, save(blobs, tmp_path), cell(key=BankKey("broken", ("net",))), cell(episodes=50))
+    assert len(outcome.results) == 1
+    assert "broken_net_novel.safetensors" in outcome.missing[0]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_cell_that_cannot_be_measured_does_not_stop_the_others(tmp_path, place, blobs, workers):
+    signed = FeatureBank(np.array(blobs.features) - 1, blobs.labels, blobs.class_names)
+    too_many = cell(shot=39, episodes=50)
+    negative, fine = cell(preprocess="PE", episodes=2500), cell(preprocess="E", episodes=50)
+    outcome = measured(place, save(signed, tmp_path), too_many, negative, fine, workers=workers)
+    assert list(outcome.results) == [fine]
+    assert "39 shots and 5 queries need 44" in outcome.missing[0]
+    assert "needs features >= 0" in outcome.missing[1]
+    assert len(outcome.missing) == 2
+
+
+def test_facts_about_features_are_measured_and_kept(place, catalogue):
+    what = Measure(KEY, "gaussianity")
+    first = measured(place, catalogue, measures=[what])
+    assert first.facts[what]
+    query(place, "UPDATE facts SET answer = '{\"kept\": 1}'")
+    assert measured(place, catalogue, measures=[what]).facts[what] == {"kept": 1}
+    assert measured(place, catalogue, measures=[what], fresh=True).facts == first.facts
+
+
+# --- processes ------------------------------------------------------------------------------------------------------
+
+LONG = tuple(cell("bms", shot=2, hyper={"epochs": 10, "lam": float(lam)}, episodes=2000) for lam in range(5, 8))
+
+
+def test_a_killed_worker_is_survived(tmp_path, place, catalogue):
+    killed = []
+
+    def kill_once(state):
+        if state.episodes_left < 6000 and not killed:
+            worker = multiprocessing.active_children()[0]
+            os.kill(worker.pid, signal.SIGKILL)
+            killed.append(worker.pid)
+
+    disturbed = measured(place, catalogue, *LONG, workers=2, progress=kill_once)
+    assert killed
+    assert numbers(disturbed) == numbers(measured(tmp_path / "calm.sqlite", catalogue, *LONG, workers=1))
+
+
+def test_workers_that_are_always_killed_end_in_a_sentence(place, catalogue):
+    over = threading.Event()
+
+    def kill_all():
+        while not over.wait(0.01):
+            for child in multiprocessing.active_children():
+                child.kill()
+
+    killer = threading.Thread(target=kill_all)
+    killer.start()
+    try:
+        with pytest.raises(InputError, match="killed 3 times"):
+            measured(place, catalogue, *LONG, workers=2)
+    finally:
+        over.set()
+        killer.join()
+
+
+def test_workers_of_an_interrupted_run_are_gone_and_its_chunks_are_kept(tmp_path, place, catalogue):
+    def interrupt(state):
+        if state.episodes_left < 5000:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Stopped) as stopped:
+        measured(place, catalogue, *LONG, workers=2, progress=interrupt)
+    assert multiprocessing.active_children() == []
+    assert stopped.value.done < stopped.value.cells == 3
+    kept = query(place, "SELECT cell, first FROM chunks")
+    assert len(kept) >= 2
+    query(place, "UPDATE chunks SET finished = 'before'")
+    after = measured(place, catalogue, *LONG, workers=1)
+    assert len(query(place, "SELECT * FROM chunks WHERE finished = 'before'")) == len(kept)
+    assert numbers(after) == numbers(measured(tmp_path / "calm.sqlite", catalogue, *LONG, workers=1))
+
+
+def test_what_another_run_stored_meanwhile_is_not_measured(place, catalogue):
+    met = []
+
+    def let_another_be_faster(state):
+        if not met:
+            met.append(state)
+            measured(place, catalogue, *LONG, workers=1)
+            query(place, "UPDATE chunks SET finished = 'before'")
+
+    measured(place, catalogue, *LONG, workers=1, progress=let_another_be_faster)
+    assert met[0].episodes_left == 6000
+    assert {when for (when,) in query(place, "SELECT finished FROM chunks")} == {"before"}
+
+
+def test_progress_counts_cells_and_foretells_time(place, catalogue):
+    states = []
+    measured(place, catalogue, *LONG, workers=1, progress=states.append)
+    assert [states[0].done, states[-1].done, states[-1].episodes_left] == [0, 3, 0]
+    assert sorted(state.episodes_left for state in states)[::-1] == [state.episodes_left for state in states]
+    assert states[0].seconds_left is None
+    assert all(state.seconds_left > 0 for state in states[1:-1])
+    assert states[1].current == "bms, 2-shot"
+
+
+def test_the_number_of_workers_must_be_sensible(place, catalogue):
+    with pytest.raises(InputError, match="at least 1"):
+        measured(place, catalogue, workers=0)
+
+
+# --- banks of several parts -----------------------------------------------------------------------------------------
+
+
+def two_backbones(folder, blobs):
+    rng = np.random.default_rng(1)
+    other = np.abs(np.array(blobs.features)[:, ::-1] + rng.normal(size=blobs.features.shape))
+    save(blobs, folder, "toy_a_novel")
+    catalogue = save(FeatureBank(other.astype(np.float32), blobs.labels, blobs.class_names), folder, "toy_b_novel")
+    return merge([sinkshot.load(folder / f"toy_{name}_novel.safetensors") for name in "ab"], ["a", "b"]), catalogue
+
+
+def test_merged_backbones_are_measured_side_by_side(tmp_path, place, blobs):
+    merged, catalogue = two_backbones(tmp_path, blobs)
+    one = cell("bms", key=BankKey("toy", ("a", "b")))
+    stored = measured(place, catalogue, one).results[one]
+    np.testing.assert_array_equal(stored.per_episode, sinkshot.evaluate(merged, one.recipe, method="bms").per_episode)
+
+
+def test_episodes_are_shared_out_among_selections_of_coordinates(tmp_path, place, blobs):
+    merged, catalogue = two_backbones(tmp_path, blobs)
+    one = cell("bms", key=BankKey("toy", ("a", "b"), coordinates=10, selections=7), episodes=1200)
+    stored = measured(place, catalogue, one).results[one]
+    for number in range(7):
+        chosen = selection(merged, 10, selection_seed(0, number))
+        every = sinkshot.evaluate(chosen, one.recipe, method="bms").per_episode
+        np.testing.assert_array_equal(stored.per_episode[number::7], every[number::7])
+    fewer = replace(one, recipe=replace(one.recipe, episodes=600))
+    few = measured(tmp_path / "few.sqlite", catalogue, fewer).results[fewer]
+    np.testing.assert_array_equal(few.per_episode, stored.per_episode[:600])
+
+
+def test_features_of_base_classes_are_found_and_decide_the_cell(tmp_path, place, blobs):
+    catalogue = save(blobs, tmp_path)
+    (without,) = settle(catalogue, cell())
+    assert (without.preprocess, without.base) == ("PE", None)
+    shifted = FeatureBank(np.array(blobs.features) + 1, blobs.labels, blobs.class_names)
+    bases = []
+    for base, workers in ((blobs, 1), (shifted, 2)):
+        catalogue = save(base, tmp_path, "toy_net_base")
+        (settled,) = settle(catalogue, cell())
+        assert settled.preprocess == "PEMbE"
+        bases.append(settled.base)
+        stored = measured(place, catalogue, cell(), workers=workers).results[cell()]
+        alone = sinkshot.evaluate(blobs, RECIPE, method="ncm", base=base)
+        np.testing.assert_array_equal(stored.per_episode, alone.per_episode)
+    assert bases[0] != bases[1]
+
+
+def test_a_mean_of_base_classes_that_nobody_has_is_asked_for(place, catalogue):
+    outcome = measured(place, catalogue, cell(preprocess="EMbE"))
+    assert not outcome.results
+    assert "toy_net_base.safetensors is missing" in outcome.missing[0]
+
+
+# --- the version of the code ----------------------------------------------------------------------------------------
+
+
+def versions_in(folder):
+    code = "from sinkshot.studies.settling import code_version\nprint(code_version('ncm'), code_version('bms'))"
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    return done.stdout.split()
+
+
+def test_the_version_changes_with_what_computes_a_method_and_with_nothing_else(tmp_path):
+    home = Path(sinkshot.__file__).parent
+    package = shutil.copytree(home, tmp_path / "sinkshot", ignore=shutil.ignore_patterns("__pycache__", "data"))
+    before = versions_in(tmp_path)
+    assert before[0] != before[1]
+    for name, changed in (
+        ("methods/ncm.py", [True, False]),
+        ("kernels/cpu.py", [True, True]),
+        ("report/page.py", [False, False]),
+        ("methods/logreg.py", [False, False]),
+    ):
+        file = package / name
+        file.write_text(file.read_text() + "\n# another line\n")
+        after = versions_in(tmp_path)
+        assert [a != b for a, b in zip(before, after, strict=True)] == changed, name
+        before = after
+
+
+def test_another_version_is_another_cell(place, catalogue):
+    measured(place, catalogue, cell())
+    query(place, "UPDATE cells SET version = '0.0.1+other'")
+    measured(place, catalogue, cell())
+    assert query(place, "SELECT version FROM cells") == [("0.0.1+other",), (code_version("ncm"),)]
+
+
+def test_an_engine_is_chosen_for_the_cell_and_not_for_its_parts(place, catalogue):
+    outcome = measured(place, catalogue, cell(episodes=1001), cell(episodes=40))
+    assert [stored.engine for stored in outcome.results.values()] == ["numba", "numpy"]

@@ -1,0 +1,206 @@
+"""The store keeps every episode of every cell, whoever writes, and says so when it cannot."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from toys import KEY, cell, measured, numbers, save, settle
+
+from sinkshot.errors import InputError
+from sinkshot.studies.chunks import Part
+from sinkshot.studies.machine import this_machine
+from sinkshot.studies.store import Store
+
+
+@pytest.fixture
+def place(tmp_path):
+    return tmp_path / "results.sqlite"
+
+
+@pytest.fixture
+def catalogue(tmp_path, blobs):
+    return save(blobs, tmp_path)
+
+
+@pytest.fixture
+def settled(catalogue):
+    return settle(catalogue, cell())[0]
+
+
+def part(count, auroc=False, start=0.0):
+    values = (start + np.arange(count)) / 10_000
+    seconds = {"sample": 0.125, "prepare": 0.25, "classify": 0.5, "total": 1.0}
+    return Part(values, 1 - values if auroc else None, seconds, this_machine())
+
+
+def rows(place, query):
+    with sqlite3.connect(place) as database:
+        return database.execute(query).fetchall()
+
+
+def test_what_is_written_is_read_again_bit_for_bit(place, settled):
+    with Store(place) as store:
+        store.add(settled, 0, part(1000, auroc=True))
+        store.add(settled, 1000, part(500, auroc=True, start=1000))
+    with Store(place) as store:
+        stored = store.get(settled, 1500)
+    np.testing.assert_array_equal(stored.per_episode, np.arange(1500) / 10_000)
+    np.testing.assert_array_equal(stored.auroc_per_episode, 1 - np.arange(1500) / 10_000)
+    assert stored.seconds == {"sample": 0.25, "prepare": 0.5, "classify": 1.0, "total": 2.0}
+    assert (stored.method, stored.preprocess, stored.bank, stored.engine) == ("ncm", "PE", KEY, "numba")
+    assert (stored.recipe.episodes, stored.recipe.seed, stored.recipe.way) == (1500, 0, 3)
+    assert stored.bank_hash == settled.bank_hash
+    assert stored.version == settled.version
+    assert stored.hardware == this_machine().hardware
+    assert stored.versions["numpy"] == np.__version__
+
+
+def test_fewer_episodes_are_the_first_of_more(place, settled):
+    with Store(place) as store:
+        store.add(settled, 0, part(1000))
+        assert store.get(settled, 1001) is None
+        np.testing.assert_array_equal(store.get(settled, 300).per_episode, np.arange(300) / 10_000)
+        assert store.get(settled, 300).seconds["total"] == pytest.approx(0.3)
+
+
+def test_a_gap_ends_what_can_be_used(place, settled):
+    with Store(place) as store:
+        store.add(settled, 1000, part(1000))
+        assert store.get(settled, 1000) is None
+        store.add(settled, 0, part(700))
+        assert [stored.episodes for stored in store.everything()] == [700]
+
+
+def test_a_longer_chunk_takes_the_place_of_a_shorter_and_never_the_other_way_round(place, settled):
+    with Store(place) as store:
+        for count, kept in ((500, 500), (900, 900), (200, 900)):
+            store.add(settled, 0, part(count))
+            assert store.present(settled) == {0: kept}
+
+
+def test_nothing_but_equal_settings_is_the_same_cell(tmp_path, place, blobs, catalogue):
+    others = [
+        cell(seed=1),
+        cell(way=4),
+        cell(preprocess="E"),
+        cell("kmeans"),
+        cell("kmeans", hyper={"steps": 3}),
+        cell("bms"),
+        cell("bms", hyper={"lam": 3.0}),
+    ]
+    keys = {settled.key for settled in settle(catalogue, cell(), *others)}
+    assert len(keys) == 1 + len(others)
+    same = settle(catalogue, cell("bms"), cell("bms", preprocess="PEMnE"), cell("bms", hyper={"lam": 8.5}))
+    assert len(same) == 1
+
+
+def test_a_bank_whose_content_changed_is_another_bank(tmp_path, place, blobs):
+    first = measured(place, save(blobs, tmp_path), cell())
+    other = type(blobs)(np.array(blobs.features) * 2 + 0.1, blobs.labels, blobs.class_names)
+    second = measured(place, save(other, tmp_path), cell())
+    assert numbers(first).keys().isdisjoint(numbers(second))
+    assert len(rows(place, "SELECT * FROM cells")) == 2
+    assert numbers(measured(place, save(blobs, tmp_path), cell())) == numbers(first)
+    assert len(rows(place, "SELECT * FROM cells")) == 2
+
+
+def test_two_may_make_a_store_at_the_same_moment(tmp_path):
+    def make(place):
+        with Store(place):
+            return True
+
+    with ThreadPoolExecutor(4) as threads:
+        for number in range(15):
+            assert all(threads.map(make, [tmp_path / f"{number}.sqlite"] * 4))
+
+
+def test_two_processes_write_at_once_and_nothing_is_lost(tmp_path, place, settled):
+    code = (
+        "import pickle, sys; from pathlib import Path\n"
+        "from sinkshot.studies.store import Store\n"
+        "settled, part = pickle.load(sys.stdin.buffer)\n"
+        "with Store(Path(sys.argv[1])) as store:\n"
+        "    for number in range(100): store.add(settled, 2 * number + int(sys.argv[2]), part)\n"
+    )
+    import pickle
+
+    words = [sys.executable, "-c", code, str(place)]
+    runs = [subprocess.Popen([*words, str(offset)], stdin=subprocess.PIPE) for offset in (0, 1)]
+    for run in runs:
+        run.stdin.write(pickle.dumps((settled, part(1))))
+        run.stdin.close()
+    assert [run.wait(60) for run in runs] == [0, 0]
+    with Store(place) as store:
+        assert store.present(settled) == dict.fromkeys(range(200), 1)
+
+
+def test_a_reader_sees_a_store_that_is_being_written(place, settled):
+    with Store(place) as writer:
+        writer.add(settled, 0, part(10))
+        with Store(place, reading=True) as reader:
+            assert reader.get(settled, 10) is not None
+
+
+def damaged(kind, place, settled):
+    with Store(place) as store:
+        for first in range(0, 20_000, 1000):
+            store.add(settled, first, part(1000))
+    content = bytearray(place.read_bytes())
+    match kind:
+        case "truncated":
+            place.write_bytes(content[: len(content) // 2])
+        case "overwritten":
+            content[4096 : 3 * 4096] = b"\xff" * 2 * 4096
+            place.write_bytes(content)
+        case "text":
+            place.write_text("accuracy,ci95\n" * 100)
+        case "accuracies":
+            with sqlite3.connect(place) as database:
+                database.execute("UPDATE chunks SET accuracy = zeroblob(16)")
+        case "foreign":
+            place.unlink()
+            with sqlite3.connect(place) as database:
+                database.execute("CREATE TABLE letters (text)")
+        case "newer":
+            with sqlite3.connect(place) as database:
+                database.execute("PRAGMA user_version = 99")
+        case "folder":
+            place.unlink()
+            place.mkdir()
+
+
+@pytest.mark.parametrize("kind", ["truncated", "overwritten", "text", "accuracies", "foreign", "newer", "folder"])
+@pytest.mark.parametrize("reading", [True, False])
+def test_a_damaged_or_foreign_file_gets_a_sentence(place, settled, kind, reading):
+    damaged(kind, place, settled)
+
+    def use():
+        with Store(place, reading=reading) as store:
+            store.get(settled, 20_000)
+
+    with pytest.raises(InputError) as caught:
+        use()
+    assert str(place) in str(caught.value)
+
+
+def test_a_full_disk_gets_a_sentence_and_keeps_what_was_there(place, settled):
+    with Store(place) as store:
+        store.add(settled, 0, part(1000))
+        (pages,) = store._database.execute("PRAGMA page_count").fetchone()
+        store._database.execute(f"PRAGMA max_page_count = {pages + 1}")
+        with pytest.raises(InputError, match="full"):
+            store.add(settled, 1000, part(1000))
+        assert store.get(settled, 1000) is not None
+
+
+def test_there_is_nothing_to_read_where_there_is_no_file(tmp_path):
+    with pytest.raises(InputError, match="no file"):
+        Store(tmp_path / "nowhere.sqlite", reading=True)
+    with pytest.raises(InputError, match="folder that exists"):
+        Store(Path(tmp_path / "no" / "where.sqlite"))
