@@ -31,6 +31,8 @@ def xp(request):
 @pytest.fixture(scope="session", autouse=True)
 def one_thread_for_tiny_arrays():
     """More threads would only wait for each other."""
+    import scipy.linalg  # noqa: F401  brings a BLAS of its own
+
     threadpool_limits(1, user_api="blas")
     if importlib.util.find_spec("torch"):
         import torch

@@ -118,7 +118,7 @@ def test_bms_without_unlabelled_rows_is_the_nearest_unit_length_class_mean():
 
 @pytest.mark.parametrize("epochs", ["auto", 0, 5])
 @pytest.mark.parametrize("variant", ["robust", "published", "letter"])
-@pytest.mark.parametrize("prior", [None, "balanced", [0.5, 0.5, 0.0]])
+@pytest.mark.parametrize("prior", [None, "balanced", "estimated", [0.5, 0.5, 0.0]])
 def test_classes_absent_from_the_pool_leave_probabilities_finite(epochs, variant, prior):
     x, truth, y = pool()
     for present in ([0, 1], [2]):
@@ -143,6 +143,22 @@ def test_a_single_class_gets_everything(classifier):
     classifier.fit(x, np.where(np.arange(60) < 5, "cat", "-1"))
     assert set(classifier.transduction_) == {"cat"}
     assert np.array_equal(classifier.predict_proba(x), np.ones((60, 1)))
+
+
+def test_estimated_class_sizes_are_those_of_an_unequal_pool():
+    x, truth, y = pool(rows=400)
+    kept = (truth != 2) | (np.arange(400) < 12) | (np.arange(400) % 10 == 2)  # of class 2 hardly any
+    model = BMSClassifier(prior="estimated").fit(x[kept], y[kept])
+    unlabelled = y[kept] == -1
+    share = model.label_distributions_[unlabelled].mean(axis=0)
+    np.testing.assert_allclose(share, np.bincount(truth[kept][unlabelled]) / unlabelled.sum(), atol=0.03)
+    assert (model.transduction_ == truth[kept]).mean() > 0.97
+
+
+@pytest.mark.parametrize("chain", ["PEMaE", "PEB"])
+def test_a_chain_that_needs_a_task_is_refused_with_a_sentence(chain):
+    with pytest.raises(InputError, match="needs a task of supports and queries"):
+        PEME(chain).fit(pool()[0])
 
 
 def test_a_prior_gives_every_class_its_share():

@@ -9,7 +9,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sinkshot import METHODS, DataWarning, FeatureBank, InputError, Recipe, Task, compare, draw, evaluate
+from sinkshot import (
+    METHODS,
+    DataWarning,
+    FeatureBank,
+    InputError,
+    Recipe,
+    Task,
+    compare,
+    draw,
+    engines,
+    evaluate,
+    load,
+)
 from sinkshot.evaluate import Interrupted
 from sinkshot.preprocess import apply
 
@@ -38,7 +50,12 @@ def test_accuracy_is_the_share_of_right_labels_over_all_queries(blobs):
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_torch_and_numpy_evaluate_alike(blobs, name):
     pytest.importorskip("torch")
-    a, b = (evaluate(blobs, SMALL, method=name, preprocess="PEMnE", engine=e) for e in ("numpy", "torch"))
+    known, recipe = METHODS[name].hyper, replace(SMALL, episodes=20)
+    quick = {key: 30 for key in ("steps", "epochs", "samples") if isinstance(known.get(key), int) and known[key] > 500}
+    if known.get("steps") == "auto":
+        quick["steps"] = 30
+    given = {"method": name, "base": blobs, **quick}
+    a, b = (evaluate(blobs, recipe, engine=e, **given) for e in ("numpy", "torch"))
     assert (a.engine, b.engine) == ("numpy", "torch")
     np.testing.assert_allclose(a.per_episode, b.per_episode)
 
@@ -69,6 +86,87 @@ def test_ncm_uses_the_base_mean_where_it_is_known_and_says_what_it_used(blobs):
     assert evaluate(blobs, SMALL, method="ncm").preprocess == "PE"
     assert evaluate(with_means, SMALL, method="ncm").preprocess == "PEMbE"
     assert evaluate(blobs, SMALL, method="ncm", base=blobs).preprocess == "PEMbE"
+
+
+def test_base_features_that_are_bundled_with_a_bank_are_found_and_named(bundled, exact):
+    recipe = Recipe(episodes=5)
+    for bank in (bundled, exact):
+        for given in ({"method": "bavardage"}, {"method": "ncm", "preprocess": "P0.4EMbE"}):
+            result = evaluate(bank, recipe, **given)
+            assert result.notes == (
+                f"{result.method}: the features of the base classes are those bundled with the bank.",
+            )
+    assert evaluate(bundled, recipe, method="ncm").notes == ()
+    base = load("cifar-fs_wrn-28-10_base")
+    given, found = (evaluate(bundled, recipe, method="bavardage", preprocess="E", base=b) for b in (base, None))
+    np.testing.assert_array_equal(given.per_episode, found.per_episode)
+
+
+def test_means_that_a_bank_holds_go_before_bundled_base_features(bundled):
+    bank = FeatureBank(bundled.features, bundled.labels, bundled.class_names, bundled.meta, {"": np.zeros(640)})
+    recipe = Recipe(episodes=20)
+    moved, plain = (evaluate(bank, recipe, method="bavardage", preprocess=chain) for chain in ("MbE", "E"))
+    np.testing.assert_array_equal(moved.per_episode, plain.per_episode)
+
+
+def test_a_method_that_needs_base_features_asks_for_them(blobs):
+    with pytest.raises(InputError, match=r"bavardage needs features of the base classes.*--base FILE"):
+        evaluate(blobs, SMALL, method="bavardage", preprocess="E")
+
+
+@pytest.mark.parametrize("name", ["bms", "bms-star", "kmeans"])
+@pytest.mark.parametrize("engine", ["numpy", "numba", "torch"])
+def test_an_oracle_tells_each_episode_its_own_class_sizes(blobs, name, engine):
+    if engine == "torch":
+        pytest.importorskip("torch")
+    noisy = FeatureBank.from_arrays(blobs.features + np.random.default_rng(0).random((320, 24)) * 4, blobs.labels)
+    episodes = Recipe("dirichlet", 4, 2, 5, 30, 1).draw(noisy.labels)
+    task = Task(noisy.features[episodes.support], episodes.support_labels, noisy.features[episodes.query], 4)
+    shares = (episodes.query_labels[..., None] == np.arange(4)).mean(axis=1)
+    p = METHODS[name](apply(task, "PEMnE"), prior=shares).probabilities
+    result = evaluate(noisy, episodes, method=name, preprocess="PEMnE", prior="oracle", engine=engine)
+    np.testing.assert_allclose(result.per_episode, (p.argmax(-1) == episodes.query_labels).mean(axis=1))
+    assert result.accuracy > evaluate(noisy, episodes, method=name, preprocess="PEMnE", prior="balanced").accuracy
+
+
+@pytest.mark.parametrize("engine", ["numba", "torch"])
+def test_engines_estimate_class_sizes_alike(bundled, engine):
+    if engine == "torch":
+        pytest.importorskip("torch")
+    recipe = Recipe("dirichlet", episodes=20)
+    a, b = (evaluate(bundled, recipe, method="bms", prior="estimated", engine=e) for e in ("numpy", engine))
+    assert np.isclose(a.per_episode, b.per_episode).mean() > 0.9
+
+
+def test_a_prior_is_refused_by_methods_without_one(blobs):
+    with pytest.raises(InputError, match="hyper-parameter of ncm"):
+        evaluate(blobs, SMALL, method="ncm", prior="oracle")
+
+
+@pytest.mark.parametrize("name", ["ncm", "pt-map", "soft-kmeans"])
+def test_threads_change_nothing(blobs, monkeypatch, name):
+    monkeypatch.setattr(engines.Engine, "chunk_bytes", 20_000)
+    results = []
+    for threads in (1, 3):
+        monkeypatch.setattr(engines, "cores", lambda threads=threads: threads)
+        results.append(evaluate(blobs, SMALL, method=name, preprocess="PEMnE", engine="numpy"))
+    np.testing.assert_array_equal(results[0].per_episode, results[1].per_episode)
+
+
+def test_work_in_threads_comes_out_in_order_and_errors_come_out_too():
+    assert list(engines.in_order(lambda i: i * i, range(50), 4)) == [i * i for i in range(50)]
+    with pytest.raises(ZeroDivisionError):
+        list(engines.in_order(lambda i: 1 // (5 - i), range(50), 4))
+
+
+@pytest.mark.parametrize("chain", ["PEMaE", "PEMa"])
+@pytest.mark.parametrize("name", ["pt-map", "bms", "ncm"])
+def test_inner_products_are_enough_where_supports_and_queries_are_centred_apart(bundled, chain, name):
+    recipe, given = Recipe(episodes=20), {"method": name, "preprocess": chain}
+    if name == "bms":
+        given["epochs"] = 0
+    a, b = (evaluate(bundled, recipe, engine=e, **given) for e in ("numpy", "numba"))
+    assert np.isclose(a.per_episode, b.per_episode).mean() >= 0.95
 
 
 def test_paired_differences_are_of_the_same_episodes(blobs):

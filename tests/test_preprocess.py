@@ -8,16 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sinkshot import DataWarning, FeatureBank, InputError, Task
-from sinkshot.preprocess import apply, base_mean_of, parse, run, spell, split
+from sinkshot.preprocess import apply, base_mean_of, centred_apart, centring, parse, run, spell, split
 
-STEPS = ("P", "Ps", "E", "Mn", "Mb", "Z", "P0.3", "Ps2")
+STEPS = ("P", "Ps", "E", "Mn", "Mb", "Z", "Ma", "B", "P0.3", "Ps2")
+OF_TASK = {"Mn", "Ma", "Z", "B"}
 
 
 def possible(steps):
-    """P comes before every mean."""
-    means = [i for i, step in enumerate(steps) if step[0] in "MZ"]
-    powers = [i for i, step in enumerate(steps) if step in ("P", "P0.3")]
-    return not means or not powers or max(powers) < min(means)
+    """P comes before every mean, or after B, whose affinities are not negative."""
+    signed = False
+    for step in steps:
+        if signed and step in ("P", "P0.3"):
+            return False
+        signed = step != "B" and (signed or step[0] in "MZ")
+    return True
 
 
 @given(st.lists(st.sampled_from(STEPS), max_size=6).filter(possible))
@@ -27,7 +31,15 @@ def test_a_chain_is_read_and_spelt_back(steps):
 
 @pytest.mark.parametrize(
     ("chain", "words"),
-    [("PEX", "'X'"), ("PEME", "Mn .*or Mb"), ("pe", "'pe'"), ("P0E", "is 0"), ("MnPE", "use Ps"), (None, "'PEMnE'")],
+    [
+        ("PEX", "'X'"),
+        ("PEME", "Mn .*Ma .*or Mb"),
+        ("pe", "'pe'"),
+        ("P0E", "is 0"),
+        ("MnPE", "use Ps"),
+        ("MaP", "use Ps"),
+        (None, "'PEMnE'"),
+    ],
 )
 def test_an_unknown_step_is_named(chain, words):
     with pytest.raises(InputError, match=words):
@@ -114,10 +126,84 @@ def test_statistics_of_one_run_serve_another():
     np.testing.assert_allclose(run(new, parse("PEMnE"), statistics=first.statistics).x, expected)
 
 
-@given(st.lists(st.sampled_from(STEPS[:6]), max_size=5).filter(possible))
+@given(st.lists(st.sampled_from(STEPS[:8]), max_size=5).filter(possible))
 def test_a_chain_is_its_row_wise_part_and_the_rest(steps):
     chain = parse("".join(steps))
     row_wise, task_wise = split(chain)
     assert row_wise + task_wise == chain
-    assert not {s.name for s in row_wise} & {"Mn", "Z"}
-    assert not task_wise or task_wise[0].name in ("Mn", "Z")
+    assert not {s.name for s in row_wise} & OF_TASK
+    assert not task_wise or task_wise[0].name in OF_TASK
+
+
+def test_supports_and_queries_are_centred_apart(xp):
+    x = rows()
+    task = Task(xp.asarray(x[None, :4]), xp.asarray([[0, 1, 0, 1]]), xp.asarray(x[None, 4:]), way=2)
+    done = apply(task, "EMa")
+    np.testing.assert_allclose(np.asarray(done.support)[0], unit(x)[:4] - unit(x)[:4].mean(axis=0))
+    np.testing.assert_allclose(np.asarray(done.query)[0], unit(x)[4:] - unit(x)[4:].mean(axis=0))
+
+
+def test_affinities_of_a_task_are_symmetric_in_kind_and_one_on_the_diagonal(xp):
+    x = rows()
+    task = Task(xp.asarray(x[None, :4]), xp.asarray([[0, 1, 0, 1]]), xp.asarray(x[None, 4:]), way=2)
+    done = apply(task, "PEMnB")
+    t = np.concatenate([np.asarray(done.support)[0], np.asarray(done.query)[0]])
+    assert t.shape == (12, 12)
+    np.testing.assert_allclose(np.diag(t), 1.0)
+    off = t[~np.eye(12, dtype=bool)]
+    assert off.max() == pytest.approx(1.0)
+    assert off.min() > 0
+    assert np.abs(t - t.T).max() < 0.1  # Sinkhorn was stopped on the way
+
+
+@pytest.mark.parametrize("step", ["Ma", "B"])
+def test_rows_that_are_no_task_cannot_be_centred_apart_nor_compared(step):
+    with pytest.raises(InputError, match="needs a task of supports and queries"):
+        run(rows(), parse(step))
+
+
+@pytest.mark.parametrize("chain", ["", "Mn", "MnE", "Ma", "MaE"])
+def test_what_a_chain_does_to_a_task_can_be_done_to_its_inner_products(chain):
+    x = unit(rows())[None]
+    centre, apart, normalise = centring(parse(chain))
+    done = run(x, parse(chain), supports=5).x
+    if not apart:
+        assert (centre, normalise) == ("Mn" in chain, "E" in chain)
+        return
+    before = x - x.mean(axis=1, keepdims=True)
+    for y in (x, before):  # a task's mean taken away beforehand changes nothing
+        got = centred_apart(y @ y.swapaxes(1, 2), 5, normalise)
+        np.testing.assert_allclose(got, done @ done.swapaxes(1, 2), atol=1e-12)
+
+
+@pytest.mark.parametrize("chain", ["Z", "EMn", "MnEMn", "B", "MaEB"])
+def test_other_chains_need_the_features(chain):
+    assert centring(parse(chain)) is None
+
+
+def test_a_row_on_the_mean_of_its_part_is_zero_among_inner_products():
+    x = rows().astype(np.float32)[None]
+    x[0, 5:] = x[0, 5]  # all queries alike
+    centred = x - x.mean(axis=1, keepdims=True)
+    got = centred_apart(centred @ centred.swapaxes(1, 2), 5, normalise=True)
+    assert (got[0, 5:] == 0).all()
+    np.testing.assert_allclose(np.diag(got[0])[:5], 1.0, rtol=1e-5)
+
+
+def test_base_features_go_through_the_row_wise_part_of_the_chain():
+    base = FeatureBank.from_arrays(rows(50, seed=1), np.repeat(np.arange(5), 10))
+    task = Task(rows()[None, :2], np.array([[0, 1]]), rows()[None, 2:], 2, base)
+    done = apply(task, "PEMbEMnE")
+    expected = unit(np.sqrt(base.features.astype(np.float64) + 1e-6))
+    np.testing.assert_allclose(done.base.features, unit(expected - expected.mean(axis=0)), atol=1e-5)
+    assert done.base is apply(task, "PEMbE").base  # made once
+    assert apply(task, "MnE").base is base
+    assert apply(Task(task.support, task.labels, task.query, 2), "PE").base is None
+
+
+def test_a_stored_mean_serves_base_features_as_it_serves_rows():
+    base = FeatureBank.from_arrays(rows(50, seed=1), np.repeat(np.arange(5), 10))
+    task = Task(rows()[None, :2], np.array([[0, 1]]), rows()[None, 2:], 2, base)
+    done = apply(task, "Mb", {"": np.full(7, 0.5, np.float32)})
+    np.testing.assert_allclose(done.base.features, base.features - 0.5, atol=1e-6)
+    np.testing.assert_allclose(done.query, task.query - 0.5)

@@ -1,5 +1,6 @@
 """SinkShot: few-shot classification on frozen features. Label thousands from a handful."""
 
+from importlib import import_module
 from typing import Any
 
 from sinkshot.bank import FeatureBank, load
@@ -12,6 +13,7 @@ from sinkshot.task import Scores, Task
 __version__ = "0.1.0"
 
 _ESTIMATORS = ("PEME", "BMSClassifier", "NearestClassMean", "SoftKMeansClassifier")
+_LATER = dict.fromkeys(_ESTIMATORS, "sinkshot.estimators") | {"tune": "sinkshot.tuning"}
 
 __all__ = [
     "FeatureBank",
@@ -29,18 +31,16 @@ __all__ = [
     "compare",
     "InputError",
     "DataWarning",
-    *_ESTIMATORS,
+    *_LATER,
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the estimators, and scikit-learn with them, when one is first asked for."""
-    if name in _ESTIMATORS:
-        from sinkshot import estimators
-
-        return getattr(estimators, name)
+    """Import the estimators, and scikit-learn with them, and the search when they are first asked for."""
+    if name in _LATER:
+        return getattr(import_module(_LATER[name]), name)
     raise AttributeError(f"module 'sinkshot' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_ESTIMATORS])
+    return sorted([*globals(), *_LATER])

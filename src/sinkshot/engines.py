@@ -8,17 +8,14 @@ episodes into accuracies. `numpy` and `torch` run the readable method on gathere
 from __future__ import annotations
 
 import importlib.util
-import os
 import shutil
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from threading import Lock
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -31,9 +28,8 @@ from sinkshot.errors import InputError, unknown_name
 from sinkshot.methods import Method, bms
 from sinkshot.methods._prior import estimate
 from sinkshot.task import Array, GramTask, Scores, Task
+from sinkshot.threads import ONE_BLAS_THREAD, cores, in_order
 
-Item = TypeVar("Item")
-Answer = TypeVar("Answer")
 STAGES = ("sample", "prepare", "classify")
 _DRAWN_AT_ONCE = 4096  # episodes
 _ON_DEVICE_AT_ONCE = 1 << 16
@@ -106,60 +102,11 @@ def true_shares(chunk: Episodes) -> NDArray[np.float64]:
     return np.asarray(counts / counts.sum(axis=1, keepdims=True))
 
 
-class _OneBlasThread:
-    """Keeps BLAS to one thread while any evaluation is inside; the last one out gives the others back."""
-
-    def __init__(self) -> None:
-        self.lock, self.inside = Lock(), 0
-        self.limit: Any = None
-
-    def __enter__(self) -> None:
-        with self.lock:
-            if self.inside == 0:
-                from threadpoolctl import threadpool_limits
-
-                self.limit = threadpool_limits(1, user_api="blas")
-            self.inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self.lock:
-            self.inside -= 1
-            if self.inside == 0:
-                self.limit.restore_original_limits()
-
-
-_ONE_BLAS_THREAD = _OneBlasThread()
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def in_order(work: Callable[[Item], Answer], items: Iterable[Item], threads: int) -> Iterator[Answer]:
-    """Yield work(item) for each item in turn, a few of them in the making at any time."""
-    if threads == 1:
-        yield from map(work, items)
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        waiting: deque[Future[Answer]] = deque()
-        try:
-            for item in items:
-                waiting.append(pool.submit(work, item))
-                if len(waiting) > threads:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
-
-
 class Engine:
     """The readable code on NumPy arrays: takes every job, and is what the others are held against."""
 
     name = "numpy"
-    chunk_bytes = 8 << 20  # of features in a chunk: small enough to stay in a CPU's cache
+    chunk_bytes = 16 << 20  # of features in a chunk: with less, threads spend their time on the interpreter's lock
 
     def __init__(self, job: Job, device: str) -> None:
         self.job, self.device = job, device
@@ -183,7 +130,7 @@ class Engine:
 
     def run(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64] | None]]:
         """Yield accuracies [r], and AUROCs [r] under `open-set`, chunk by chunk."""
-        with self._timed("prepare"):
+        with self._timed("prepare", self.threads):
             rows = self._rows()
             if self.job.method.features and self.job.base is not None:
                 self.base = preprocess.base_after(self.job.base, self.row_wise, self.base_mean)
@@ -202,15 +149,15 @@ class Engine:
 
     def _quiet(self) -> AbstractContextManager[object]:
         """Keep BLAS to one thread: on matrices of an episode's size more of them only wait for each other."""
-        return _ONE_BLAS_THREAD
+        return ONE_BLAS_THREAD
 
     @contextmanager
-    def _timed(self, stage: str) -> Iterator[None]:
-        """Count the seconds inside, or a thread's share of them where there are several."""
+    def _timed(self, stage: str, threads: int = 1) -> Iterator[None]:
+        """Count the seconds inside, in so many threads: of all seconds those of one thread are a share."""
         start = time.perf_counter()
         yield
         with self.lock:
-            self.seconds[stage] += (time.perf_counter() - start) / (1 if stage == "sample" else self.threads)
+            self.seconds[stage] += (time.perf_counter() - start) * threads / self.threads
 
     def _array(self, values: NDArray[Any]) -> Array:
         """Bring an array to the engine's library and device."""
@@ -226,8 +173,9 @@ class Engine:
         return done.x
 
     def _chunks(self) -> Iterator[Episodes]:
-        """Episodes in parts that the engine takes at once."""
-        size = self._chunk_size()
+        """Episodes in parts that the engine takes at once, a multiple of the threads where there are few."""
+        parts = -(-self.job.total // self._chunk_size())
+        size = -(-self.job.total // (-(-parts // self.threads) * self.threads))
         for drawn in self._drawn():
             for begin in range(0, len(drawn), size):
                 yield drawn[begin : begin + size]
@@ -241,7 +189,7 @@ class Engine:
             yield episodes
             return
         for first in range(0, episodes.episodes, _DRAWN_AT_ONCE):
-            with self._timed("sample"):
+            with self._timed("sample", self.threads):
                 count = min(_DRAWN_AT_ONCE, episodes.episodes - first)
                 drawn = episodes.draw(self.job.bank.labels, first, count, self.job.bank.class_names)
             yield drawn
@@ -286,7 +234,7 @@ class TorchEngine(Engine):
 
     def __init__(self, job: Job, device: str) -> None:
         super().__init__(job, device)
-        self.chunk_bytes = Engine.chunk_bytes if device == "cpu" else 1 << 30
+        self.chunk_bytes = 8 << 20 if device == "cpu" else 1 << 30  # a CPU's cache is small
 
     def _quiet(self) -> AbstractContextManager[object]:
         return nullcontext()

@@ -19,7 +19,8 @@ from sinkshot.bank import FeatureBank
 from sinkshot.errors import InputError
 from sinkshot.kernels import LARGE
 from sinkshot.methods._algebra import by_query, rows_of, softmax
-from sinkshot.methods.bms import Prior, decide, solve
+from sinkshot.methods._prior import Prior, estimate
+from sinkshot.methods.bms import decide, solve
 from sinkshot.methods.soft_kmeans import refine
 from sinkshot.task import Task
 
@@ -284,9 +285,9 @@ class BMSClassifier(_PrototypeClassifier):
     ----------
     preprocess : str, default="PEMnE"
         The chain, as in `PEME`; `base` belongs to it.
-    prior : None, "balanced" or array of shape (classes,), default=None
+    prior : None, "balanced", "estimated" or array of shape (classes,), default=None
         None estimates the size of the smallest class (BMS). Otherwise every class gets its share of the unlabelled rows
-        (BMS*); proportions are in the order of `classes_`.
+        (BMS*), equal, estimated from them, or given; proportions are in the order of `classes_`.
     variant : {"robust", "published", "letter"}, default="robust"
         How the size of the smallest class is counted; see Notes.
     lam : float, default=8.5
@@ -363,6 +364,8 @@ class BMSClassifier(_PrototypeClassifier):
 
     def _solve(self, task: Task) -> tuple[Rows, Rows]:
         hyper = {name: _plain(value) for name, value in self.get_params().items() if name not in ("preprocess", "base")}
+        if isinstance(self.prior, str) and self.prior == "estimated":
+            hyper["prior"] = estimate(task)[0] if task.queries else None
         settings = decide(task.way, task.supports, **hyper)
         if task.queries == 0:
             means = _points(rows_of(task).means(), task)

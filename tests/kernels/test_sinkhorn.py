@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 
 from sinkshot.kernels.sinkhorn import balance as compiled
-from sinkshot.methods import _sinkhorn
+from sinkshot.kernels.sinkhorn import rebalance
+from sinkshot.methods import _sinkhorn, protolp
 
 
 def kernels(episodes=6, way=5, queries=30, dtype="float64", seed=0):
-    x = np.random.default_rng(seed).gamma(1.0, 1.0, size=(episodes, way, queries))
-    return _sinkhorn.gibbs(x, 3.0).astype(dtype)
+    x = np.random.default_rng(seed).gamma(1.0, 3.0, size=(episodes, way, queries))
+    return np.exp(x.min(axis=1, keepdims=True) - x).astype(dtype)
 
 
 def readable(monkeypatch, *arguments):
-    monkeypatch.setattr(_sinkhorn, "_PAYS_FROM", np.inf)
+    monkeypatch.setattr(_sinkhorn, "PAYS_FROM", np.inf)
     return _sinkhorn.balance(*arguments)
 
 
@@ -41,6 +42,18 @@ def test_an_episode_stops_by_itself(ours):
     together = ours(kernel, target, 1e-3, None, 1000)
     apart = [ours(kernel[r : r + 1], target, 1e-3, None, 1000)[0] for r in range(6)]
     np.testing.assert_array_equal(together, apart)
+
+
+def test_labels_are_balanced_again_as_the_readable_code_does(monkeypatch):
+    rng = np.random.default_rng(1)
+    labels = rng.dirichlet(np.full(5, 0.5), size=(6, 35)).swapaxes(1, 2)
+    member = np.tile(np.eye(5), (6, 1, 1))  # one support each
+    target = 1 + 30 * np.array([0.4, 0.3, 0.1, 0.1, 0.1])[None, :, None]
+    monkeypatch.setattr(_sinkhorn, "PAYS_FROM", np.inf)
+    expected = protolp.rebalanced(labels, member, target)
+    np.testing.assert_allclose(rebalance(labels, member, target, 1e-2, 1000), expected, atol=1e-12)
+    assert np.abs(expected - labels).max() > 0.1
+    assert (expected[..., :5] == member).all()
 
 
 def test_the_number_of_passes_is_bounded():

@@ -102,6 +102,17 @@ def test_an_episode_does_not_see_its_neighbours(name):
     np.testing.assert_allclose(probabilities(name, task)[2:3], probabilities(name, alone), atol=1e-12)
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if "prior" in METHODS[name].hyper])
+def test_each_episode_may_have_its_own_class_sizes(name):
+    task = make_task(queries=12)
+    shares = np.array([[0.25, 0.25, 0.25, 0.25], [0.4, 0.3, 0.2, 0.1], [0.5, 0.5, 0.0, 0.0]])
+    together = probabilities(name, task, prior=shares)
+    np.testing.assert_allclose(together.sum(axis=-1), 1.0, atol=1e-6)
+    for r in range(3):
+        alone = Task(task.support[r : r + 1], task.labels[r : r + 1], task.query[r : r + 1], task.way, task.base)
+        np.testing.assert_allclose(together[r : r + 1], probabilities(name, alone, prior=list(shares[r])), atol=1e-12)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_numpy_and_torch_agree(name):
     torch = pytest.importorskip("torch")

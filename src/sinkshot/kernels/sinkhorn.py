@@ -1,4 +1,4 @@
-"""Sinkhorn to a tolerance, compiled: what `sinkshot.methods._sinkhorn.balance` does, one episode after the other.
+"""Sinkhorn to a tolerance, compiled: what `sinkshot.methods._sinkhorn` and `protolp` do, one episode after the other.
 
 In NumPy each pass over a batch costs a dozen calls and lasts until the slowest episode is done; here an episode stays
 in the first cache and leaves when it has converged.
@@ -58,7 +58,41 @@ def _passes(
                 out[r, j, i] = row[i] * kernel[r, j, i] * v[j]
 
 
-_compiled = cached(_passes, nogil=True, fastmath={"contract", "reassoc", "nnan", "nsz"})
+def _rough(labels: Floats, member: Floats, target: Floats, tolerance: float, most: int, out: Floats) -> None:
+    """Balance labels [way, N] of each episode, supports being set back to `member` after each pass."""
+    episodes, way, n = labels.shape
+    supports = member.shape[2]
+    sums, before = np.empty(n, labels.dtype), np.empty(n, labels.dtype)
+    for r in range(episodes):
+        p = out[r]
+        p[:] = labels[r]
+        before[:] = 0
+        for _ in range(most):
+            sums[:] = 0
+            for j in range(way):
+                for i in range(n):
+                    sums[i] += p[j, i]
+            change = labels.dtype.type(0)
+            for i in range(n):
+                change = max(change, abs(sums[i] - before[i]))
+                before[i] = sums[i]
+            if change <= tolerance:
+                break
+            for j in range(way):
+                size = labels.dtype.type(0)
+                for i in range(n):
+                    p[j, i] /= sums[i]
+                    size += p[j, i]
+                scale = target[r, j] / size
+                for i in range(supports):
+                    p[j, i] = member[r, j, i]
+                for i in range(supports, n):
+                    p[j, i] *= scale
+
+
+_FLAGS = {"nogil": True, "fastmath": {"contract", "reassoc", "nnan", "nsz"}}
+_compiled_rough = cached(_rough, **_FLAGS)
+_compiled = cached(_passes, **_FLAGS)
 
 
 def balance(kernel: Floats, target: Floats, tolerance: float, fixed: Floats | None, most: int) -> Floats:
@@ -73,3 +107,13 @@ def balance(kernel: Floats, target: Floats, tolerance: float, fixed: Floats | No
     with announced(_compiled):
         _compiled(kernel, goal, held, fixed is not None, kernel.dtype.type(tolerance), most, plans)
     return plans
+
+
+def rebalance(labels: Floats, member: Floats, target: Floats, tolerance: float, most: int) -> Floats:
+    """Return labels [R, way, N] balanced to target [R, way, 1] as `sinkshot.methods.protolp.rebalanced` does."""
+    balanced, labels = np.empty(labels.shape, labels.dtype), np.ascontiguousarray(labels)
+    goal = np.ascontiguousarray(np.broadcast_to(target[..., 0], labels.shape[:2]), labels.dtype)
+    with announced(_compiled_rough):
+        held = np.ascontiguousarray(member)
+        _compiled_rough(labels, held, goal, labels.dtype.type(tolerance), most, balanced)
+    return balanced

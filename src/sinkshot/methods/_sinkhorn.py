@@ -8,17 +8,24 @@ from __future__ import annotations
 import numpy as np
 from array_api_compat import array_namespace
 
+from sinkshot.methods._algebra import Rows, at_least
 from sinkshot.task import Array
 
 LEAST_LOGIT = -60.0  # exp of it is still a float32, so that no class is ever out of reach
 PASSES = 1000  # at most
+PAYS_FROM = 128  # entries of an episode's kernel
 
 
-def gibbs(distances: Array, lam: float) -> Array:
-    """Return exp(-lam distances) [R, way, n], each row divided by its largest entry: the row step undoes it."""
-    xp = array_namespace(distances)
-    logits = -lam * (distances - xp.min(distances, axis=-2, keepdims=True))
-    return xp.exp(xp.clip(logits, min=LEAST_LOGIT))
+def gibbs(rows: Rows, centres: Array, lam: float) -> Array:
+    """Return exp(-lam ||x - c||^2) [R, way, q] of the queries x and the centres c with these coefficients [R, way, N].
+
+    Each query's row is divided by its largest entry, which the first step of Sinkhorn undoes.
+    """
+    xp = array_namespace(centres)
+    scores = rows.product(centres)
+    length = xp.sum(centres * scores, axis=-1, keepdims=True)
+    logits = lam * (2.0 * scores[..., rows.supports :] - length)  # but for the square of each query
+    return xp.exp(at_least(logits - xp.max(logits, axis=-2, keepdims=True), LEAST_LOGIT))
 
 
 def balance(kernel: Array, target: Array, tolerance: float, fixed: Array | None = None) -> Array:
@@ -36,7 +43,7 @@ def balance(kernel: Array, target: Array, tolerance: float, fixed: Array | None 
         What supports that are not in the kernel add to the sum of each class; it is never scaled.
     """
     xp = array_namespace(kernel)
-    if isinstance(kernel, np.ndarray) and kernel.shape[-2] * kernel.shape[-1] >= _PAYS_FROM:
+    if isinstance(kernel, np.ndarray) and compiles(kernel):
         from sinkshot.kernels.sinkhorn import balance as compiled
 
         return compiled(kernel, target, tolerance, fixed, PASSES)
@@ -60,4 +67,6 @@ def balance(kernel: Array, target: Array, tolerance: float, fixed: Array | None 
     return u * kernel * v
 
 
-_PAYS_FROM = 128  # entries of one episode; not of the batch, of which its answer must not depend
+def compiles(values: Array) -> bool:
+    """Whether episodes [R, way, n] are large enough for compiled code; it is not up to R, lest an answer be."""
+    return bool(values.shape[-2] * values.shape[-1] >= PAYS_FROM)

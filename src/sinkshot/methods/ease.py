@@ -65,7 +65,7 @@ def ease_siamese(
     size = shots + column_targets(prior, task, rows.member, centre=True)
     centres = rows.means()  # coefficients, [R, way, N]
     for step in range(steps + 1):
-        plan = balance(gibbs(rows.distances(centres), lam), size, _TOLERANCE, fixed=shots)  # [R, way, q]
+        plan = balance(gibbs(rows, centres, lam), size, _TOLERANCE, fixed=shots)  # [R, way, q]
         if step < steps:
             centres = centres + alpha * (rows.with_queries(rows.member, plan) / size - centres)
     answer = by_query(plan / xp.sum(plan, axis=-2, keepdims=True))
@@ -78,12 +78,12 @@ def ease(task: Task, dimensions: int = 40, rank: int = 5, contrast: float = 100.
     xp = array_namespace(u)
     count = u.shape[-2]
     x = u * values[..., None, :]  # the rows in coordinates of their own span, [R, N, r]
-    main = u[..., :rank]
+    main = u[..., : min(rank, u.shape[-1])]
     others = 1.0 - xp.eye(count, dtype=u.dtype, device=device(u))
     similar = _normalised(xp.abs(main @ xp.matrix_transpose(main)) * others)  # [R, N, N]
     apart = contrast * _normalised(others) - similar
     _, vectors = xp.linalg.eigh(xp.matrix_transpose(x) @ (apart @ x))  # ascending
-    mapped = run(x @ vectors[..., :dimensions], parse("E")).x
+    mapped = run(x @ vectors[..., : min(dimensions, u.shape[-1])], parse("E")).x
     return Task(mapped[..., : task.supports, :], task.labels, mapped[..., task.supports :, :], task.way)
 
 

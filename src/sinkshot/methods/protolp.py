@@ -7,13 +7,14 @@ unless told otherwise. Settings are those of the public script for WRN features.
 
 from __future__ import annotations
 
+import numpy as np
 from array_api_compat import array_namespace, device
 
 from sinkshot.errors import number, whole
-from sinkshot.methods._algebra import Rows, by_query, rows_of
+from sinkshot.methods._algebra import at_least, by_query, rows_of
 from sinkshot.methods._prior import Prior, column_targets
 from sinkshot.methods._registry import register
-from sinkshot.methods._sinkhorn import PASSES, balance, gibbs
+from sinkshot.methods._sinkhorn import PASSES, balance, compiles, gibbs
 from sinkshot.methods._spectral import left_singular
 from sinkshot.preprocess import parse, run
 from sinkshot.task import Array, Scores, Task
@@ -62,11 +63,12 @@ def protolp(
     length = xp.sqrt(xp.sum(centres * rows.product(centres), axis=-1, keepdims=True))
     centres = centres / xp.where(length > 0, length, xp.ones_like(length))
     for step in range(steps + 1):
-        plan = balance(gibbs(rows.distances(centres), lam), target, _TOLERANCE)
+        plan = balance(gibbs(rows, centres, lam), target, _TOLERANCE)
         if step < steps:
             allocated = rows.with_queries(rows.member, plan)  # Z, [R, way, N]
-            labels = rebalanced(propagated(allocated, shots, gamma), rows, shots + target)
-            mass = xp.clip(beta * labels + (1.0 - beta) * allocated, min=0.0, max=1.0)
+            labels = rebalanced(propagated(allocated, shots, gamma), rows.member, shots + target)
+            mass = at_least(beta * labels + (1.0 - beta) * allocated, 0.0)
+            mass = xp.minimum(mass, xp.ones_like(mass))
             centres = centres + alpha * (mass / xp.sum(mass, axis=-1, keepdims=True) - centres)
     answer = by_query(plan / xp.sum(plan, axis=-2, keepdims=True))
     return Scores(xp.astype(answer, task.query.dtype))
@@ -75,7 +77,8 @@ def protolp(
 def projected(task: Task, dimensions: int) -> Task:
     """Project the rows, in float64, on the task's first singular vectors; subtract their mean; take unit length."""
     u, values = left_singular(task)
-    x = run(u[..., :dimensions] * values[..., None, :dimensions], parse("MnE")).x
+    kept = min(dimensions, u.shape[-1])
+    x = run(u[..., :kept] * values[..., None, :kept], parse("MnE")).x
     return Task(x[..., : task.supports, :], task.labels, x[..., task.supports :, :], task.way)
 
 
@@ -90,9 +93,14 @@ def propagated(allocated: Array, shots: Array, gamma: float) -> Array:
     return xp.matrix_transpose(xp.linalg.solve(system, each * shots)) @ allocated  # (Z A)^T
 
 
-def rebalanced(labels: Array, rows: Rows, target: Array) -> Array:
+def rebalanced(labels: Array, member: Array, target: Array) -> Array:
     """Scale rows to one and classes to their targets until row sums settle, supports being set back after each pass."""
     xp = array_namespace(labels)
+    if isinstance(labels, np.ndarray) and compiles(labels):
+        from sinkshot.kernels.sinkhorn import rebalance
+
+        return rebalance(labels, member, target, _ROUGH, PASSES)
+    supports = member.shape[-1]
     before = xp.zeros_like(labels[..., :1, :])  # [R, 1, N]
     for _ in range(PASSES):
         sums = xp.sum(labels, axis=-2, keepdims=True)
@@ -101,6 +109,6 @@ def rebalanced(labels: Array, rows: Rows, target: Array) -> Array:
             break
         scaled = labels / sums
         scaled = scaled * (target / xp.sum(scaled, axis=-1, keepdims=True))
-        scaled = rows.with_queries(rows.member, scaled[..., rows.supports :])
+        scaled = xp.concat([member, scaled[..., supports:]], axis=-1)
         labels, before = xp.where(active, scaled, labels), xp.where(active, sums, before)
     return labels

@@ -51,7 +51,7 @@ def pt_map(
     target = column_targets(prior, task, rows.member)  # [R or 1, way, 1]
     centres = rows.means()  # coefficients, [R, way, N]
     for step in range(steps + 1):
-        plan = balance(gibbs(rows.distances(centres), lam), target, _TOLERANCE)  # [R, way, q]
+        plan = balance(gibbs(rows, centres, lam), target, _TOLERANCE)  # [R, way, q]
         if step < steps:
             mass = rows.with_queries(rows.member, plan)
             centres = centres + alpha * (mass / xp.sum(mass, axis=-1, keepdims=True) - centres)

@@ -10,6 +10,7 @@ from sinkshot.report.page import DASH, count, number, percent, seconds, signed
 from sinkshot.report.places import Place, texts
 
 if TYPE_CHECKING:
+    from sinkshot.report.leaderboard import Board, Spot
     from sinkshot.report.pairs import Match
     from sinkshot.report.studies import Report, Section, Shown
     from sinkshot.studies.running import Outcome
@@ -29,8 +30,9 @@ def escape(text: str) -> str:
 def markdown_report(report: Report, outcome: Outcome) -> str:
     """Return the whole report; what a clock measured stands under its last heading."""
     parts = [
-        "# Measured here, beside the paper",
-        _summary(report),
+        "# Methods on the same episodes"
+        if report.boards
+        else f"# Measured here, beside the paper\n\n{_summary(report)}",
         *_claims(report),
         *(part for section in report.sections for part in _section(section)),
         *_meetings(report),
@@ -74,6 +76,9 @@ def _section(section: Section) -> Iterator[str]:
     for shown in section.sheets:
         if not shown.measured:
             yield f"{escape(shown.sheet.label)}: not measured here."
+        elif shown.board is not None:
+            yield f"### {escape(shown.sheet.label)}"
+            yield from _board(shown.board)
         elif shown.groups:
             yield f"### {escape(shown.sheet.label)}"
             yield _sheet(shown)
@@ -94,6 +99,24 @@ def _sheet(shown: Shown) -> str:
         rows.extend([*map(escape, texts(row, heads)), *map(_place, line)] for row, line in group.rows)
     note = f"\n\nThe paper's values are of {escape(sheet.elsewhere)}, another bank." if sheet.elsewhere else ""
     return _table([*map(escape, sheet.heads), *map(escape, columns)], rows, heads) + note
+
+
+def _board(board: Board) -> Iterator[str]:
+    """Methods ranked, with the difference to one of them on the same episodes; then those that break."""
+    heads = [" ".join(part for part in (column.group, column.label) if part) for column in board.sheet.columns]
+    yield _table(["Method", *map(escape, heads)], [[escape(r.label), *map(_spot, r.spots)] for r in board.ranks])
+    if board.against:
+        yield f"Percent, and the difference to {escape(board.against)} on the same episodes."
+    for part in board.broken:
+        below = ", ".join(f"{escape(label)} ({signed(match.difference)})" for label, match in part.rows)
+        yield f"{escape(f'{part.column.group} {part.column.label}')}, below {escape(board.floor)}: {below}."
+    if board.fewer:
+        yield "Fewer episodes: " + ", ".join(f"{escape(label)} {count(many)}" for label, many in board.fewer) + "."
+
+
+def _spot(spot: Spot) -> str:
+    apart = "" if spot.match is None else f" · {signed(spot.match.difference)} {_SIGNS[spot.match.standing]}"
+    return _place(spot.place) + apart
 
 
 def _place(place: Place) -> str:

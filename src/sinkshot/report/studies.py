@@ -166,6 +166,11 @@ class Report:
     of_paper: bool  # among the studies are those that come with the package
 
     @property
+    def boards(self) -> bool:
+        """Whether it is about leaderboards alone, in which no paper has a word."""
+        return {section.study.kind for section in self.sections} == {"leaderboard"}
+
+    @property
     def told(self) -> list[tuple[Section, Judgement]]:
         """Judgements of sheets on which something was measured."""
         return [(section, judgement) for section in self.sections for judgement in section.told]

@@ -1,0 +1,207 @@
+"""Write docs/methods.md: what each registered method does, assumes, costs and reaches.
+
+    sinkshot reproduce --study leaderboard                                  # measures, 1,000 episodes a number
+    python tools/make_methods_page.py --cells sinkshot-report/cells.csv     # takes its numbers, and writes the page
+    python tools/make_methods_page.py                                       # the page again, with the numbers it has
+
+Words come from the registry and the docstrings of the methods; numbers from docs/methods.json, which `--cells` makes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sinkshot import METHODS
+from sinkshot.files import replacing
+from sinkshot.methods import Method
+from sinkshot.tuning import written
+
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE, NUMBERS = DOCS / "methods.md", DOCS / "methods.json"
+STUDY = "leaderboard"
+
+Measured = dict[str, Any]
+"""`hardware`, `finished`, and `sheets`: sheet -> method -> column -> value, ci95, episodes, ms."""
+
+INTRODUCTION = """\
+# Methods
+
+Every method that `sinkshot eval --method NAME` runs, as published: with its authors' preprocessing and constants.
+`--preprocess` and `--set` override, `sinkshot tune` chooses on validation classes, and `sinkshot methods --all` adds
+those of the paper's tables that need a training of their own. An inductive method looks at each query alone, a
+transductive one at all of them together.
+
+This page is written by `python tools/make_methods_page.py` from the methods' own files; its numbers are those of
+`sinkshot reproduce --study leaderboard`.
+"""
+
+
+# --- numbers --------------------------------------------------------------------------------------------------------
+
+
+def measured(cells: Path) -> Measured:
+    """Read what a run of the leaderboard reached from the `cells.csv` of its report."""
+    with cells.open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["study"] == STUDY and row["here"]]
+    if not rows:
+        sys.exit(f"{cells} has no measured number of the study {STUDY}; run: sinkshot reproduce --study {STUDY}")
+    sheets: dict[str, dict[str, dict[str, Any]]] = {}
+    for row in rows:
+        column = f"{row['column_group']} {row['column']}".strip()
+        seconds, episodes = float(row["seconds"]), int(row["episodes"])
+        sheets.setdefault(row["sheet"], {}).setdefault(row["method"], {})[column] = {
+            "value": round(float(row["here"]), 2),
+            "ci95": round(float(row["here_ci95"]), 2),
+            "episodes": episodes,
+            "ms": float(f"{1000 * seconds / episodes:.3g}"),
+        }
+    hardware = sorted({row["hardware"] for row in rows})
+    return {"hardware": "; ".join(hardware), "finished": max(row["finished"] for row in rows)[:10], "sheets": sheets}
+
+
+def stored() -> Measured:
+    """Return the numbers that the page has."""
+    if not NUMBERS.is_file():
+        return {"hardware": "", "finished": "", "sheets": {}}
+    found: Measured = json.loads(NUMBERS.read_text(encoding="utf-8"))
+    return found
+
+
+# --- words ----------------------------------------------------------------------------------------------------------
+
+
+def page(numbers: Measured) -> str:
+    """Return the whole page."""
+    parts = [INTRODUCTION, *_tables(numbers)]
+    for title, transductive in (("Inductive", False), ("Transductive", True)):
+        of_kind = [METHODS[name] for name in sorted(METHODS) if METHODS[name].transductive == transductive]
+        parts += [f"## {title}\n", *(_section(method, numbers) for method in of_kind)]
+    return "\n".join(parts).rstrip("\n") + "\n"
+
+
+def _section(method: Method, numbers: Measured) -> str:
+    lines = [f"### {method.name}\n", *(f"{paragraph}\n" for paragraph in _paragraphs(method))]
+    lines += [f"- *{head}*: {text}" for head, text in _facts(method)]
+    lines += [f"- *{sheet}*: {text}" for sheet, text in _reached(method, numbers)]
+    return "\n".join(lines) + "\n"
+
+
+def _paragraphs(method: Method) -> list[str]:
+    """What its file says of it; a name that shares another's function says how they differ."""
+    family = [one for one in METHODS.values() if one.function is method.function]
+    head = min(family, key=lambda one: (len(one.fixed), len(one.name), one.name))
+    if head is not method:
+        fixed = [f"`{name}={written(value)}`" for name, value in method.fixed.items()]
+        chain = [] if method.preprocess == head.preprocess else [f"preprocessing {_chain(method.preprocess)}"]
+        return [f"[{head.name}](#{head.name}) with {' and '.join([*fixed, *chain]) or 'another name'}."]
+    paragraphs = (sys.modules[method.function.__module__].__doc__ or "").strip().split("\n\n")
+    return [" ".join(paragraph.split()) for paragraph in paragraphs[:2]]
+
+
+def _facts(method: Method) -> Iterator[tuple[str, str]]:
+    """What a person needs to know before taking it."""
+    yield "reference", method.reference
+    chain = _chain(method.preprocess)
+    if method.without_base != method.preprocess:
+        chain += f", and {_chain(method.without_base)} where the mean of the base classes is not known"
+    yield "preprocessing", chain
+    hyper = ", ".join(f"`{name}={written(value)}`" for name, value in method.hyper.items())
+    yield "hyper-parameters", hyper or "none"
+    yield "class balance", _balance(method)
+    yield "base classes", _base(method)
+    if method.random:
+        yield "random", "its public form draws random numbers, so that only mean accuracies can be compared"
+
+
+def _chain(chain: str) -> str:
+    return f"`{chain}`" if chain else "none"
+
+
+def _balance(method: Method) -> str:
+    if not method.transductive:
+        return "of no concern: each query is looked at alone"
+    assumed = "takes equal query sizes for granted" if method.balanced else "nothing is assumed"
+    told = ", and can be told others (`prior`)" if "prior" in method.hyper else ""
+    own = ", ".join(f"`{name}={written(value)}`" for name, value in method.imbalanced.items())
+    return assumed + told + (f"; under unequal sizes its authors set {own}" if own else "")
+
+
+def _base(method: Method) -> str:
+    if method.features:
+        return "needs their features (`--base`)"
+    return "their mean, as the preprocessing says" if "Mb" in method.preprocess else "nothing is needed of them"
+
+
+def _reached(method: Method, numbers: Measured) -> Iterator[tuple[str, str]]:
+    """What was measured, sheet by sheet."""
+    for sheet, methods in numbers["sheets"].items():
+        found = methods.get(method.name)
+        if found is None:
+            yield sheet, "not measured yet"
+            continue
+        parts = [f"{column} {_value(one)}" for column, one in found.items()]
+        counts = sorted({one["episodes"] for one in found.values()})
+        yield sheet, f"{', '.join(parts)} ({', '.join(f'{count:,}' for count in counts)} episodes)"
+        yield f"{sheet}, time of an episode", ", ".join(_times(found))
+
+
+def _value(one: Mapping[str, Any]) -> str:
+    return f"{one['value']:.2f} ± {one['ci95']:.2f}"
+
+
+def _times(columns: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Times by column; one of accuracy and AUROC has them for both."""
+    return [f"{column} {one['ms']:g} ms" for column, one in columns.items() if not column.endswith("AUROC")]
+
+
+def _tables(numbers: Measured) -> Iterator[str]:
+    """One table for each sheet, sorted by the mean of all columns."""
+    if numbers["sheets"]:
+        yield "## Measured\n"
+        yield (
+            f"Percent ± half of the 95 % interval, and milliseconds of an episode, on {numbers['hardware']} "
+            f"with every core at work; {numbers['finished']}.\n"
+        )
+    for sheet, methods in numbers["sheets"].items():
+        columns = list(dict.fromkeys(column for found in methods.values() for column in found))
+        rows = [(name, found) for name, found in methods.items() if name in METHODS]
+        rows.sort(key=lambda row: -_mean(row[1]))
+        yield f"**{sheet}**\n"
+        yield _table(["method", *columns, "ms"], [_row(name, found, columns) for name, found in rows])
+
+
+def _mean(found: Mapping[str, Mapping[str, Any]]) -> float:
+    return sum(one["value"] for one in found.values()) / len(found)
+
+
+def _row(name: str, found: Mapping[str, Mapping[str, Any]], columns: Sequence[str]) -> list[str]:
+    times = sorted(one["ms"] for one in found.values())
+    spread = f"{times[0]:g}" if times[0] == times[-1] else f"{times[0]:g} to {times[-1]:g}"
+    return [f"[{name}](#{name})", *(_value(found[column]) if column in found else "" for column in columns), spread]
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    rule = ["---", *["---:"] * (len(heads) - 1)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, rule, *rows)) + "\n"
+
+
+def main() -> None:
+    """Write the page, and before that the numbers where `--cells` gives them."""
+    parser = argparse.ArgumentParser(description="Write docs/methods.md.")
+    parser.add_argument("--cells", type=Path, help="cells.csv of a report with the leaderboard")
+    given = parser.parse_args()
+    if given.cells:
+        with replacing(NUMBERS) as temporary:
+            temporary.write_text(json.dumps(measured(given.cells), indent=1) + "\n", encoding="utf-8")
+    with replacing(PAGE) as temporary:
+        temporary.write_text(page(stored()), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
