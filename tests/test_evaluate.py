@@ -88,14 +88,11 @@ def test_ncm_uses_the_base_mean_where_it_is_known_and_says_what_it_used(blobs):
     assert evaluate(blobs, SMALL, method="ncm", base=blobs).preprocess == "PEMbE"
 
 
-def test_base_features_that_are_bundled_with_a_bank_are_found_and_named(bundled, exact):
+def test_base_features_that_are_bundled_with_a_bank_are_found_and_named(bundled):
     recipe = Recipe(episodes=5)
-    for bank in (bundled, exact):
-        for given in ({"method": "bavardage"}, {"method": "ncm", "preprocess": "P0.4EMbE"}):
-            result = evaluate(bank, recipe, **given)
-            assert result.notes == (
-                f"{result.method}: the features of the base classes are those bundled with the bank.",
-            )
+    for given in ({"method": "bavardage"}, {"method": "ncm", "preprocess": "P0.4EMbE"}):
+        result = evaluate(bundled, recipe, **given)
+        assert result.notes == (f"{result.method}: the features of the base classes are those bundled with the bank.",)
     assert evaluate(bundled, recipe, method="ncm").notes == ()
     base = load("cifar-fs_wrn-28-10_base")
     given, found = (evaluate(bundled, recipe, method="bavardage", preprocess="E", base=b) for b in (base, None))
@@ -277,10 +274,12 @@ def test_a_base_of_another_width_is_refused(blobs):
         evaluate(blobs, SMALL, method="ncm", base=other)
 
 
-def test_quantising_the_bundled_bank_moves_accuracy_by_less_than_a_twentieth_of_a_point(bundled, exact):
+def test_quantising_a_bank_moves_accuracy_by_less_than_a_twentieth_of_a_point(exact, tmp_path):
+    exact.save(tmp_path / "compact.safetensors", store="uint8")
+    compact = load(tmp_path / "compact.safetensors")
     for name, shot, episodes in (("ncm", 1, 10_000), ("ncm", 5, 10_000), ("bms", 1, 2_000)):
         recipe = Recipe(shot=shot, episodes=episodes)
-        small, whole = (evaluate(b, recipe, method=name, preprocess="PEMnE") for b in (bundled, exact))
+        small, whole = (evaluate(b, recipe, method=name, preprocess="PEMnE") for b in (compact, exact))
         assert abs(small.accuracy - whole.accuracy) < 0.0005
 
 
@@ -290,7 +289,7 @@ def test_preprocessing_lifts_ncm_above_raw_features(bundled):
     assert gain.difference > gain.ci95
 
 
-@pytest.mark.parametrize(("name", "shot", "least"), [("bms", 1, 0.872), ("bms", 5, 0.915), ("bms-star", 1, 0.880)])
+@pytest.mark.parametrize(("name", "shot", "least"), [("bms", 1, 0.885), ("bms", 5, 0.925), ("bms-star", 1, 0.895)])
 def test_ten_thousand_episodes_of_the_bundled_bank_reach_the_paper(bundled, name, shot, least):
     assert evaluate(bundled, Recipe(shot=shot, episodes=10_000), method=name).accuracy >= least
 

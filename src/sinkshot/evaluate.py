@@ -181,7 +181,7 @@ def _job(
     steps = preprocessing.parse(chosen.preprocess if chain is None else chain)
     notes = []
     if base is None and (chosen.features or not _means_known(steps, means)):
-        base = _bundled_base(bank.meta.get("source_sha256", "unknown"))
+        base = _bundled_base(bank.meta.get("weights_sha256", "unknown"))
         if base is not None:
             notes.append(f"{method}: the features of the base classes are those bundled with the bank.")
     if chain is None and base is None and not _means_known(steps, means):
@@ -206,10 +206,10 @@ def _means_known(steps: preprocessing.Chain, means: Mapping[str, Any]) -> bool:
 
 
 @cache
-def _bundled_base(source_sha256: str) -> FeatureBank | None:
-    """Return the bundled sample of base classes that goes with a bank of that source, if there is one."""
+def _bundled_base(weights_sha256: str) -> FeatureBank | None:
+    """Return the bundled sample of base classes that the same network was trained on, if there is one."""
     for name in formats.bundled():
-        if name.endswith("_base") and (bank := load(name)).meta.get("base_of_sha256") == source_sha256:
+        if name.endswith("_base") and (bank := load(name)).meta.get("weights_sha256") == weights_sha256:
             return bank
     return None
 

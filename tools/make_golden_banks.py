@@ -1,10 +1,10 @@
-"""Make the bundled banks and their exact float16 twins from a folder of first-feature-bank files.
+"""Make the banks that golden numbers are of, exact to the digit, from a folder of first-feature-bank files.
 
-    python tools/make_bundled_bank.py FOLDER
+    python tools/make_golden_banks.py FOLDER
 
 FOLDER holds `cifar-fs_wrn-28-10_<part>.npy` with the parts novel_f16, novel_labels, novel_class_names, base40_f16,
-base40_labels and base_raw_mean. The bundled banks, novel classes and a sample of the base classes, go to
-`src/sinkshot/data` in 8 bits, their twins to `tests/golden` in float16; what the 8 bits cost is printed.
+base40_labels and base_raw_mean. The banks of the novel classes and of a sample of the base classes go to
+`tests/golden` in float16.
 """
 
 from __future__ import annotations
@@ -28,19 +28,13 @@ BASE = "Features of 40 images of each of the 64 base classes from the WRN-28-10 
 
 
 def main(folder: Path) -> None:
-    """Write all files and print sizes and errors."""
+    """Write both files."""
     for split, make in (("novel", novel), ("base", base)):
-        exact, kept = make(folder, "float16"), "float16 and then as 8 bits after a square root"
-        twin = ROOT / f"tests/golden/{STEM}_{split}_f16.safetensors"
-        bundle = ROOT / f"src/sinkshot/data/{STEM}_{split}.safetensors"
-        exact.save(twin, store="float16")
-        make(folder, kept).save(bundle, store="uint8")
-        if load(twin).content_hash() != exact.content_hash():
-            sys.exit("the float16 twin differs from its source")
-        for file in (twin, bundle):
-            print(f"{file.relative_to(ROOT)}: {file.stat().st_size:,} bytes")
-        for what, value in errors(exact.features, load(bundle).features).items():
-            print(f"{what}: {value:.3g}")
+        exact, file = make(folder, "float16"), ROOT / f"tests/golden/{STEM}_{split}_f16.safetensors"
+        exact.save(file, store="float16")
+        if load(file).content_hash() != exact.content_hash():
+            sys.exit(f"{file} differs from its source")
+        print(f"{file.relative_to(ROOT)}: {file.stat().st_size:,} bytes")
 
 
 def novel(folder: Path, kept: str) -> FeatureBank:
@@ -75,22 +69,6 @@ def unit(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return rows of unit length; a zero row stays zero."""
     length = np.linalg.norm(rows, axis=1, keepdims=True)
     return rows / np.where(length > 0, length, 1)
-
-
-def errors(exact: NDArray[np.float32], kept: NDArray[np.float32]) -> dict[str, float]:
-    """Return what quantisation did to the features."""
-    error = np.abs(kept.astype(np.float64) - exact)
-    some = exact > 0
-    return {
-        "largest absolute error": error.max(),
-        "mean absolute error": error.mean(),
-        "mean relative error of entries above 0": (error[some] / exact[some]).mean(),
-        "mean relative error of entries above 0.01": (error[exact > 0.01] / exact[exact > 0.01]).mean(),
-        "total error over total": error.sum() / exact.sum(dtype=np.float64),
-        "share of entries above 0 that became 0": (kept[some] == 0).mean(),
-        "share of zeros before": 1 - some.mean(),
-        "zeros that became something": float((kept[~some] != 0).sum()),
-    }
 
 
 if __name__ == "__main__":
