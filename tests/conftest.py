@@ -17,6 +17,9 @@ import sinkshot
 settings.register_profile("here", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("here")
 
+# The banks of a checkout are for people; tests bring their own, and the bundled one.
+os.environ["SINKSHOT_BANKS"] = ""
+
 GOLDEN = Path(__file__).parent / "golden"
 
 

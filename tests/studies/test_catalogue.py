@@ -20,7 +20,7 @@ BUNDLED = BankKey("cifar-fs", ("wrn-28-10",))
 def nothing_of_ones_own(tmp_path, monkeypatch):
     """No banks of the person who runs the tests."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.delenv("SINKSHOT_BANKS", raising=False)
+    monkeypatch.setenv("SINKSHOT_BANKS", "")
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_sources_come_in_order(tmp_path, folder, blobs, monkeypatch):
     assert Catalogue().find(BUNDLED).parent == places["config/sinkshot"]
     listed.unlink()
     assert Catalogue().find(BUNDLED).parent == places["environment"]
-    monkeypatch.delenv("SINKSHOT_BANKS")
+    monkeypatch.setenv("SINKSHOT_BANKS", "")
     assert Catalogue().find(BUNDLED).parent.name == "data"
 
 
@@ -208,3 +208,11 @@ def test_merged_banks_have_a_hash_of_their_own(folder, blobs):
     assert catalogue.digest(BankKey("cub", ("a", "b"))) != catalogue.digest(BankKey("cub", ("a",)))
     with pytest.raises(InputError, match="cub_c_novel"):
         catalogue.digest(BankKey("cub", ("a", "c")))
+
+
+def test_a_checkout_brings_its_own_banks_unless_the_environment_names_others(monkeypatch):
+    monkeypatch.delenv("SINKSHOT_BANKS")
+    shipped = {key for key in Catalogue().present() if key.split == "novel"}
+    for backbone in ("wrn-28-10", "resnet18", "resnet12"):
+        assert BankKey("cifar-fs", (backbone,)) in shipped
+    assert {BankKey("cub", ("wrn-28-10",)), BankKey("cub", ("wrn-28-10",), trained_on="cifar-fs")} <= shipped

@@ -214,7 +214,7 @@ def test_every_cell_has_the_papers_ten_thousand_episodes():
 
 def test_the_bundled_bank_alone_allows_what_the_paper_is_about(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.delenv("SINKSHOT_BANKS", raising=False)
+    monkeypatch.setenv("SINKSHOT_BANKS", "")
     catalogue = Catalogue()
     can = {}
     for name in reading.names():

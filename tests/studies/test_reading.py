@@ -302,13 +302,15 @@ def test_a_study_needs_a_title_and_sheets(wrong):
 
 @pytest.fixture
 def catalogue(tmp_path, monkeypatch, blobs):
-    """The bundled bank, and one of birds by a network trained on miniImageNet."""
+    """The bundled bank, one of tieredImageNet, and one of birds by a network trained on miniImageNet."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
-    monkeypatch.delenv("SINKSHOT_BANKS", raising=False)
+    monkeypatch.setenv("SINKSHOT_BANKS", "")
     folder = tmp_path / "banks"
     folder.mkdir()
     blobs.save(folder / "mini-to-cub_resnet18_novel.npz")
     blobs.save(folder / "cub_resnet18_base.npz")
+    blobs.save(folder / "tiered_resnet18_novel.npz")
+    blobs.save(folder / "tiered_resnet12_novel.npz")
     return Catalogue([folder])
 
 
@@ -317,21 +319,27 @@ def test_a_study_of_one_bank_is_carried_over_to_the_others(tmp_path, catalogue):
     study = expand(written(tmp_path, text), catalogue)
     assert [(sheet.label, sheet.elsewhere) for sheet in study.sheets] == [
         ("Birds", ""),
-        ("CUB from miniImageNet, ResNet18", "Birds"),
+        ("tieredImageNet, ResNet18", "Birds"),  # the same backbone, so not the other one there
         ("CIFAR-FS, WRN", "Birds"),
     ]
     assert [next(sheet.cells()).bank for sheet in study.sheets] == [
         BankKey("cub", ("resnet18",)),
-        BankKey("cub", ("resnet18",), trained_on="mini"),
+        BankKey("tiered", ("resnet18",)),
         BankKey("cifar-fs", ("wrn-28-10",)),
     ]
     for sheet in study.sheets:
         assert [entry.paper.mean for entry in sheet.rows[1].entries] == [1, 2, 3]
 
 
+def test_a_study_across_data_sets_is_carried_over_to_banks_that_cross_them(tmp_path, catalogue):
+    text = CURVE.replace('axis = "lambda"', 'label = "Birds"\ntrained_on = "tiered"\ntransfer = true')
+    banks = [next(sheet.cells()).bank for sheet in expand(written(tmp_path, text), catalogue).sheets]
+    assert [bank.trained_on for bank in banks] == ["tiered", "mini"]
+
+
 def test_a_measure_is_carried_over_too(tmp_path, catalogue):
     study = expand(written(tmp_path, MEASURE.replace("options", "transfer = true\noptions")), catalogue)
-    assert [what.bank.data_set for what in study.measures()] == ["cub", "cub", "cifar-fs"]
+    assert [what.bank.data_set for what in study.measures()] == ["cub", "tiered", "cifar-fs"]
     assert all(sheet.paper == {"before": {"passed": 1}} for sheet in study.sheets)
 
 

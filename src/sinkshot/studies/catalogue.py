@@ -6,7 +6,7 @@ Looked for, the first found is taken:
    `<trained on>-to-<data set>_<backbone>_<split>.<suffix>`; a `banks.toml` in it; and the layout of published code,
    `checkpoint/<data set>/output.plk` or `checkpoint/<data set>/<model>/output.plk`;
 2. the user's own `~/.config/sinkshot/banks.toml` (under $XDG_CONFIG_HOME where that is set);
-3. folders in the environment variable SINKSHOT_BANKS, and `data/banks` of a checkout;
+3. folders in the environment variable SINKSHOT_BANKS, or where it is not set `data/banks` of a checkout;
 4. what comes with the package.
 """
 
@@ -71,8 +71,9 @@ class Catalogue:
             self._add_folder(folder)
         for file in [*files, *filter(Path.is_file, [_user_file()])]:
             self._add_file(Document(file))
-        elsewhere = [Path(part) for part in os.environ.get("SINKSHOT_BANKS", "").split(os.pathsep) if part]
-        for folder in filter(Path.is_dir, [*elsewhere, _HERE.parents[2] / "data" / "banks"]):
+        said = os.environ.get("SINKSHOT_BANKS")
+        parts = str(_HERE.parents[2] / "data" / "banks") if said is None else said
+        for folder in filter(Path.is_dir, [Path(part) for part in parts.split(os.pathsep) if part]):
             self._add_folder(folder)
         self._add_file(own)
         self._add_folder(_HERE.parent / "data")

@@ -35,12 +35,19 @@ def _home(sheet: Sheet) -> BankKey:
 
 
 def _others(sheet: Sheet, catalogue: Catalogue) -> list[BankKey]:
-    """Banks to carry a sheet to: of any backbone, or of the same several where it is about several."""
+    """Banks to carry a sheet to: of each data set those with the sheet's backbone, or all where none has it.
+
+    A sheet that crosses data sets goes to banks that do. One about several backbones goes where the same several are.
+    """
     if not sheet.transfer:
         return []
     home = replace(_home(sheet), coordinates=None, selections=1)
     if len(home.backbones) == 1:
-        return [key for key in catalogue.present() if key != home and key.split == home.split]
+        crosses = home.trained_on is not None
+        there = [key for key in catalogue.present() if key != home and key.split == home.split]
+        there = [key for key in there if (key.trained_on is not None) == crosses]
+        alike = {key.data_set for key in there if key.backbones == home.backbones}
+        return [key for key in there if key.backbones == home.backbones or key.data_set not in alike]
     moved = [replace(home, data_set=key.data_set, trained_on=key.trained_on) for key in catalogue.present()]
     there = [key for key in dict.fromkeys(moved) if key != home]
     return [key for key in there if not isinstance(catalogue.files(key), Missing)]

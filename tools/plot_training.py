@@ -1,0 +1,69 @@
+"""Draw how our backbones were trained: validation accuracy and loss by epoch, from the runs' metrics.
+
+    python tools/plot_training.py [--out docs/training.svg]
+
+needs matplotlib (`pip install matplotlib`). Each `data/runs/<name>_metrics.csv` is one line; a ring marks the step
+whose weights were kept: the one with the best mean over all of its few-shot accuracies on validation classes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+ROOT = Path(__file__).resolve().parents[1]
+SHOWN = "validation bms-star 1-shot"
+Rows = list[dict[str, str]]
+
+
+def main() -> None:
+    """Read all runs, draw both panels, write the file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=ROOT / "docs/training.svg")
+    args = parser.parse_args()
+    plt.rcParams.update({"svg.hashsalt": "sinkshot", "font.size": 9, "axes.spines.top": False})
+    plt.rcParams.update({"axes.spines.right": False})
+    figure, (upper, lower) = plt.subplots(2, 1, figsize=(7, 5.6), sharex=True, layout="constrained")
+    for path in sorted((ROOT / "data/runs").glob("*_metrics.csv")):
+        rows = read(path)
+        measured = [row for row in rows if row[SHOWN]]
+        kept = max(measured, key=mean_accuracy)
+        name = path.name.removesuffix("_metrics.csv").replace("_", ", ")
+        (line,) = upper.plot(column(measured, "epoch"), column(measured, SHOWN, 100), marker=".", label=name)
+        ring = {"marker": "o", "markersize": 9, "fillstyle": "none", "color": line.get_color()}
+        upper.plot(column([kept], "epoch"), column([kept], SHOWN, 100), **ring)
+        lower.plot(column(rows, "epoch"), column(rows, "loss"), color=line.get_color(), linewidth=1)
+    upper.set_ylabel("BMS* 1-shot, validation classes, %")
+    upper.legend(frameon=False, loc="lower right")
+    lower.set_ylabel("training loss")
+    lower.set_xlabel("epoch")
+    for axes in (upper, lower):
+        axes.grid(alpha=0.25)
+    figure.savefig(args.out, dpi=120, metadata={"Date": None} if args.out.suffix == ".svg" else None)
+
+
+def read(path: Path) -> Rows:
+    """Return the lines of a run's metrics."""
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def column(rows: Rows, name: str, times: float = 1) -> list[float]:
+    """Return one column as numbers."""
+    return [times * float(row[name]) for row in rows]
+
+
+def mean_accuracy(row: dict[str, str]) -> float:
+    """Return the mean over the accuracies on validation classes, by which weights are kept."""
+    found = [float(value) for name, value in row.items() if name.startswith("validation ")]
+    return sum(found) / len(found)
+
+
+if __name__ == "__main__":
+    main()
