@@ -1,4 +1,4 @@
-"""What the documents show works: the README's code, the method in CONTRIBUTING, every example in a docstring."""
+"""What the documents show works: the code in README and docs, the method in CONTRIBUTING, examples in docstrings."""
 
 from __future__ import annotations
 
@@ -11,9 +11,14 @@ import sys
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from PIL import Image
 
 import sinkshot
+from sinkshot.backbones import checkpoints, datasets, networks
+from sinkshot.backbones.extract import extract
 
 ROOT = Path(__file__).parent.parent
 MODULES = [m.name for m in pkgutil.walk_packages(sinkshot.__path__, "sinkshot.") if not m.name.endswith((".gpu", "__"))]
@@ -38,6 +43,27 @@ def test_the_method_in_contributing_is_a_method():
     check += "print(sinkshot.evaluate(bank, sinkshot.Recipe(episodes=30), method='nearest-neighbour').accuracy > 0.5)"
     done = subprocess.run([sys.executable, "-c", f"{source}\n{check}"], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "True", done.stderr
+
+
+def test_the_backbones_page_turns_a_folder_into_a_table_of_labels(tmp_path, monkeypatch):
+    for number, name in enumerate(["cat", "dog", "owl"]):
+        for index in range(20):
+            noise = np.random.default_rng([number, index]).integers(0, 40, (32, 32, 3))
+            place = tmp_path / "photos" / (name if index < 3 else "unknown") / f"{name}-{index}.png"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray((noise + 200 * np.eye(3)[number]).astype(np.uint8)).save(place)
+    torch.manual_seed(0)
+    checkpoints.save(networks.build("conv4"), tmp_path / "weights.safetensors", mean=(0.5,) * 3, std=(0.25,) * 3)
+    photos = datasets.load(tmp_path / "photos", size=32)
+    weights = checkpoints.load(tmp_path / "weights.safetensors")
+    extract(weights, photos, tmp_path / "photos_all.safetensors", device="cpu")
+    monkeypatch.chdir(tmp_path)
+    (snippet,) = python_blocks("docs/backbones.md")
+    exec(snippet, {})
+    header, *lines = (tmp_path / "labels.csv").read_text().splitlines()
+    assert header == "image,label,probability"
+    assert len(lines) == 3 * 17
+    assert all(line.split(",")[1] == line.split(",")[0].removeprefix("unknown/").partition("-")[0] for line in lines)
 
 
 @pytest.mark.parametrize("name", MODULES)

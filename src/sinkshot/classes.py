@@ -38,10 +38,11 @@ def check_split(bank: FeatureBank, name: str = "") -> str:
 
 def part(bank: FeatureBank, classes: str) -> FeatureBank:
     """Return the rows of some classes, by their numbers from 0: "0-9,12"."""
-    wanted = _numbers(classes, bank.classes)
+    wanted = sorted(_numbers(classes, bank.classes))
     rows = np.isin(bank.labels, wanted)
-    meta = {**bank.meta, "classes": classes}
-    return FeatureBank.from_arrays(bank.features[rows], bank.labels[rows], bank.class_names, meta, bank.base)
+    names = tuple(bank.class_names[number] for number in wanted)
+    labels = np.searchsorted(wanted, bank.labels[rows])
+    return FeatureBank(bank.features[rows], labels, names, {**bank.meta, "classes": classes}, bank.base)
 
 
 def others(bank: FeatureBank, classes: str) -> str:

@@ -17,20 +17,8 @@ from sinkshot.cli.methods import paper_values, traits
 from sinkshot.methods._trained import TRAINED
 from sinkshot.studies import reading
 
-ASKED = (
-    "protonet",
-    "matching-net",
-    "maml",
-    "feat",
-    "deepemd",
-    "leo",
-    "renet",
-    "mct",
-    "epnet",
-    "dsn-mr",
-    "peeler",
-    "lst",
-)
+ASKED = {"protonet", "matching-net", "maml", "feat", "deepemd", "leo", "renet", "mct", "epnet"}
+ASKED |= {"dsn-mr", "peeler", "lst"}
 
 
 def listed(*words):
@@ -58,7 +46,7 @@ def test_what_a_method_assumes_is_said_in_words_and_in_json():
 
 def test_all_has_the_methods_that_need_a_training_with_reason_and_the_papers_values():
     told = json.loads(listed("--all", "--json"))
-    assert ASKED <= set(told) - set(METHODS)
+    assert set(told) - set(METHODS) >= ASKED
     for one in TRAINED:
         assert not told[one.name]["feature_level"]
         assert told[one.name]["reason"].endswith(".")

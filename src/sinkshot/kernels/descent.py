@@ -30,8 +30,8 @@ class _Work(NamedTuple):
 
 
 def _work(way: int, n8: int) -> _Work:
-    shapes = [*[(way, n8)] * 4, (n8,), (3, n8)]
-    return _Work(*(np.zeros(shape, np.float32) for shape in shapes), np.zeros(n8))
+    scores, target, error, speed = (np.zeros((way, n8), np.float32) for _ in range(4))
+    return _Work(scores, target, error, speed, np.zeros(n8, np.float32), np.zeros((3, n8), np.float32), np.zeros(n8))
 
 
 @part

@@ -123,7 +123,7 @@ def _precision(task: Task, factor: float) -> NDArray[np.float64]:
     known = _PRECISIONS.setdefault(task.base, {})
     if factor not in known:
         scatter = factor * within_class_scatter(task.base)
-        known[factor] = np.linalg.inv(scatter + _RIDGE * np.eye(len(scatter)))
+        known[factor] = np.asarray(np.linalg.inv(scatter + _RIDGE * np.eye(len(scatter))), np.float64)
     return known[factor]
 
 

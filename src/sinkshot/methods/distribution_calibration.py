@@ -114,7 +114,7 @@ def base_statistics(base: FeatureBank) -> Statistics:
         rows = base.features[base.labels == label].astype(np.float64)
         means.append(rows.mean(axis=0))
         centred = (rows - means[-1]) / max(1, len(rows) - 1) ** 0.5
-        factors.append(np.linalg.qr(centred, mode="r") if len(rows) > base.width else centred)
+        factors.append(np.asarray(np.linalg.qr(centred, mode="r")) if len(rows) > base.width else centred)
     return np.stack(means), factors
 
 

@@ -80,7 +80,7 @@ def kmeans_labels(x: Array, clusters: int, restarts: int, steps: int, seed: int)
     xp = array_namespace(x)
     centres = xp.reshape(_starts(x, clusters, restarts, seed), (x.shape[0], -1, x.shape[-1]))
     shape = (x.shape[0], restarts, clusters, x.shape[-2])
-    labels = None
+    labels: Array = None
     for _ in range(steps):
         distances = xp.reshape(squared_distances(centres, x), shape)
         before, labels = labels, xp.argmin(distances, axis=-2)  # [R, restarts, N]

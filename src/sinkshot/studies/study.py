@@ -38,7 +38,8 @@ class BankKey:
     def __str__(self) -> str:
         origin = "" if self.trained_on is None else f" from {self.trained_on}"
         drawn = "" if self.coordinates is None else f", {self.coordinates} coordinates"
-        return f"{self.data_set}{origin}, {'+'.join(self.backbones)}{drawn}"
+        part = "" if self.split == "novel" else f", {self.split} classes"
+        return f"{self.data_set}{origin}, {'+'.join(self.backbones)}{part}{drawn}"
 
 
 @dataclass(frozen=True)
