@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import settings
+from places import GOLDEN
 from threadpoolctl import threadpool_limits
 
 import sinkshot
@@ -19,8 +19,6 @@ settings.load_profile("here")
 
 # The banks of a checkout are for people; tests bring their own, and the bundled one.
 os.environ["SINKSHOT_BANKS"] = ""
-
-GOLDEN = Path(__file__).parent / "golden"
 
 
 @pytest.fixture(params=["numpy", "torch"])

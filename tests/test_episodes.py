@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from conftest import GOLDEN
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from places import GOLDEN
 
 from sinkshot import InputError, Recipe, draw
 from sinkshot import episodes as episodes_module

@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import GOLDEN
+from places import GOLDEN
 
 from sinkshot import METHODS
 

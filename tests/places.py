@@ -1,0 +1,7 @@
+"""Where tests find what they compare with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+GOLDEN = Path(__file__).parent / "golden"
