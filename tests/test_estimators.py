@@ -334,19 +334,19 @@ def test_pandas_names_go_through_the_transformer_and_are_checked_by_classifiers(
 
 
 @pytest.fixture(scope="module")
-def real_pools(bundled):
+def real_pools(exact):
     """Four draws of 5 classes, 5 shots and 1,000 unlabelled rows, 300 to 100 a class, and BMS fitted to each."""
     draws = []
     for seed in range(4):
         random = np.random.default_rng(seed)
         shots, rest = [], []
-        for kind, size in zip(random.choice(bundled.classes, 5, replace=False), (300, 250, 200, 150, 100), strict=True):
-            rows = random.permutation(np.flatnonzero(bundled.labels == kind))
+        for kind, size in zip(random.choice(exact.classes, 5, replace=False), (300, 250, 200, 150, 100), strict=True):
+            rows = random.permutation(np.flatnonzero(exact.labels == kind))
             shots.append(rows[:5])
             rest.append(rows[5 : 5 + size])
         rows = np.concatenate([*shots, *rest])
-        truth = bundled.labels[rows]
-        draws.append((bundled.features[rows], truth, np.where(np.arange(len(rows)) < 25, truth, -1)))
+        truth = exact.labels[rows]
+        draws.append((exact.features[rows], truth, np.where(np.arange(len(rows)) < 25, truth, -1)))
     with threadpool_limits(1):  # more threads only wait for each other on arrays this small
         return draws, [BMSClassifier().fit(x, y) for x, _, y in draws]
 

@@ -156,7 +156,7 @@ def test_the_bundled_bank_is_loaded_by_its_plain_name_from_anywhere(tmp_path, mo
     bank = load("cifar-fs_wrn-28-10_novel")
     assert (bank.classes, bank.width, set(bank.counts.tolist())) == (20, 640, {600})
     assert set(bank.base) == {"", "E", "P", "PE"}
-    assert {"data_set", "split", "backbone", "made", "source_sha256"} <= bank.meta.keys()
+    assert {"data_set", "split", "backbone", "made", "weights_sha256", "recipe"} <= bank.meta.keys()
 
 
 def test_a_file_of_that_name_comes_before_the_bundled_bank(tmp_path, monkeypatch):
@@ -166,8 +166,10 @@ def test_a_file_of_that_name_comes_before_the_bundled_bank(tmp_path, monkeypatch
         load("cifar-fs_wrn-28-10_novel")
 
 
-def test_the_bundled_bank_is_the_exact_one_within_a_quantisation_step():
-    exact, kept = load(EXACT), load("cifar-fs_wrn-28-10_novel")
+def test_a_bank_in_8_bits_is_the_exact_one_within_a_quantisation_step(tmp_path):
+    exact = load(EXACT)
+    exact.save(tmp_path / "compact.safetensors", store="uint8")
+    kept = load(tmp_path / "compact.safetensors")
     error = np.abs(kept.features - exact.features)
     assert error.max() < 0.011
     assert error.sum() / exact.features.sum() < 0.006

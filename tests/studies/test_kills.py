@@ -117,6 +117,13 @@ def chunks(home):
         return 0
 
 
+def until_stored(run, home, count):
+    """Wait for so many chunks; a run that ends before is no run to wait for."""
+    while chunks(home) < count:
+        assert run.poll() is None, run.communicate()
+        time.sleep(0.02)
+
+
 def test_the_report_after_kills_at_random_moments_is_that_of_an_undisturbed_run(folder):
     calm, harmed = folder("calm"), folder("harmed")
     began = time.monotonic()
@@ -139,8 +146,7 @@ def test_the_report_after_kills_at_random_moments_is_that_of_an_undisturbed_run(
 def test_workers_do_not_outlive_a_run_that_is_killed_alone(folder):
     home = folder("alone")
     run = start(home)
-    while chunks(home) == 0:
-        time.sleep(0.02)
+    until_stored(run, home, 1)
     family = psutil.Process(run.pid).children(recursive=True)
     assert len(family) >= 2
     run.kill()
@@ -152,8 +158,7 @@ def test_workers_do_not_outlive_a_run_that_is_killed_alone(folder):
 def test_an_interrupt_keeps_what_is_finished_and_says_so(folder):
     home = folder("interrupted")
     run = start(home)
-    while chunks(home) < 2:
-        time.sleep(0.02)
+    until_stored(run, home, 2)
     os.killpg(run.pid, signal.SIGINT)  # as a terminal does: to all processes
     _, errors = run.communicate(timeout=60)
     assert run.returncode == 130
