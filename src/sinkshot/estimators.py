@@ -16,15 +16,18 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from sinkshot import preprocess as chain
 from sinkshot.bank import FeatureBank
-from sinkshot.errors import InputError
+from sinkshot.errors import InputError, number
 from sinkshot.kernels import LARGE
+from sinkshot.methods import METHODS
 from sinkshot.methods._algebra import by_query, rows_of, softmax
 from sinkshot.methods._prior import Prior, estimate
 from sinkshot.methods.bms import decide, solve
 from sinkshot.methods.soft_kmeans import refine
+from sinkshot.rejecting import Rejecting
 from sinkshot.task import Task
 
 Rows = NDArray[Any]
+UNKNOWN = "unknown"  # the label of a row of no class, among strings
 # float32 stays, all else becomes float64; `_refuse_unusable` says better than scikit-learn where a NaN stands.
 _FORM = {"dtype": (np.float64, np.float32), "ensure_all_finite": False}
 
@@ -160,7 +163,11 @@ class _PrototypeClassifier(ClassifierMixin, _Chained):  # type: ignore[misc]
         self.label_distributions_[labelled, labels] = 1.0
         self.label_distributions_[~labelled] = assignment
         self.transduction_ = self.classes_[self.label_distributions_.argmax(axis=1)]
+        self._fitted(labelled)
         return self
+
+    def _fitted(self, labelled: NDArray[np.bool_]) -> None:
+        """Add what only some classifiers hold."""
 
     def predict_proba(self, X: Any) -> Rows:
         """Return the probabilities (n, classes) of new rows, each whatever the others are."""
@@ -300,12 +307,19 @@ class BMSClassifier(_PrototypeClassifier):
     lr, momentum, kappa : float, default=0.1, 0.8 and 1.0
         Of the logistic regression: rate, momentum, and the scale of its logits, learnt, at the start.
     base : array of shape (n, d), optional
+    unknown : float in (0, 1), optional
+        For pools in which some rows belong to none of the classes: rows whose probability of that is above this number,
+        0.5 say, are called unknown, -1 among numbers and "unknown" among strings, and hardly move the classes. It runs
+        the method `bms-open` in place of BMS, for which `prior`, `variant` and `steps` do not count.
 
     Attributes
     ----------
     classes_, prototypes_, transduction_, label_distributions_, statistics_, n_features_in_
         As in `NearestClassMean`; `prototypes_` are the weights, of unit length, one update after `transduction_`. New
         rows meet them alone: `predict_proba` is softmax(lam * x . w), without Sinkhorn, which sees a whole pool.
+    unknown_ : array of shape (n,)
+        Where `unknown` was given, the probability of every row given to `fit` to belong to none of the classes; 0 for
+        labelled rows. Rows of `label_distributions_` sum to one all the same: they say which class, if any.
 
     Notes
     -----
@@ -334,6 +348,14 @@ class BMSClassifier(_PrototypeClassifier):
     >>> model = BMSClassifier().fit(pool, y)
     >>> float(np.mean(model.transduction_ == truth))
     0.995
+
+    A pool with rows of neither class:
+
+    >>> strange = np.random.default_rng(1).gamma(1 + 2 * (np.arange(32) // 2 % 2), size=(60, 32))
+    >>> model = BMSClassifier(unknown=0.5).fit(np.vstack([pool, strange]), np.append(y, np.full(60, -1)))
+    >>> rejected = model.transduction_ == -1
+    >>> bool(rejected[:200].mean() < 0.05), bool(rejected[200:].mean() > 0.95)
+    (True, True)
     """
 
     def __init__(
@@ -349,6 +371,7 @@ class BMSClassifier(_PrototypeClassifier):
         momentum: float = 0.8,
         kappa: float = 1.0,
         base: Any = None,
+        unknown: float | None = None,
     ) -> None:
         self.preprocess = preprocess
         self.prior = prior
@@ -361,9 +384,42 @@ class BMSClassifier(_PrototypeClassifier):
         self.momentum = momentum
         self.kappa = kappa
         self.base = base
+        self.unknown = unknown
+
+    def predict(self, X: Any) -> Rows:
+        """Return the most probable class of each new row, or that it is unknown, where `unknown` was given."""
+        labels = super().predict(X)
+        return labels if self._rejecting is None else self._with_unknown(labels, self.predict_unknown(X))
+
+    def predict_unknown(self, X: Any) -> Rows:
+        """Return the probability (n,) of each new row to belong to none of the classes; needs `unknown`."""
+        rows = self._apply_chain(X)
+        if self._rejecting is None:
+            raise InputError(
+                "this classifier gives every row a class; give a threshold, say unknown=0.5, and fit again."
+            )
+        return self._rejecting.of_new(rows)
+
+    def _fitted(self, labelled: NDArray[np.bool_]) -> None:
+        if self._rejecting is not None:
+            self.unknown_ = np.zeros(len(labelled), dtype=self.label_distributions_.dtype)
+            self.unknown_[~labelled] = self._rejecting.unknown
+            self.transduction_ = self._with_unknown(self.transduction_, self.unknown_)
+
+    def _with_unknown(self, labels: Rows, unknown: Rows) -> Rows:
+        """Return labels, and the mark of the unknown where its probability is above the threshold."""
+        mark: Any = UNKNOWN if self._strings() else np.int64(-1)
+        return np.asarray(np.where(unknown > self.unknown, mark, labels))
+
+    def _strings(self) -> bool:
+        return isinstance(self.classes_[0], str)
 
     def _solve(self, task: Task) -> tuple[Rows, Rows]:
-        hyper = {name: _plain(value) for name, value in self.get_params().items() if name not in ("preprocess", "base")}
+        self._rejecting = None if self.unknown is None else self._reject(task)
+        if self._rejecting is not None:
+            return self._rejecting.weights, self._rejecting.assignment
+        apart = ("preprocess", "base", "unknown")
+        hyper = {name: _plain(value) for name, value in self.get_params().items() if name not in apart}
         if isinstance(self.prior, str) and self.prior == "estimated":
             hyper["prior"] = estimate(task)[0] if task.queries else None
         settings = decide(task.way, task.supports, **hyper)
@@ -377,6 +433,22 @@ class BMSClassifier(_PrototypeClassifier):
             return np.asarray(weights), np.asarray(assignment.T)
         solution = solve(task, settings)
         return _points(solution.refine(), task), by_query(solution.assignment)[0]
+
+    def _reject(self, task: Task) -> Rejecting:
+        """Solve a task some of whose queries belong to none of the classes."""
+        if not 0 < number("unknown", self.unknown) < 1:
+            raise InputError(
+                f"unknown is a probability above which a row is rejected, 0.5 say; given: {self.unknown:g}."
+            )
+        if self._strings() and UNKNOWN in self.classes_:
+            raise InputError(f"a class is called {UNKNOWN!r}, which is how rows of no class are marked; rename it.")
+        hyper = METHODS["bms-open"].hyper
+        own = {name: _plain(getattr(self, name)) for name in ("lam", "passes", "lr", "momentum", "kappa")}
+        epochs = hyper["epochs"] if self.epochs == "auto" else _plain(self.epochs)
+        settings = decide(
+            task.way, task.supports, **own, epochs=epochs, steps=hyper["steps"], prior=None, variant="robust"
+        )
+        return Rejecting(task, settings, hyper)
 
     def _logits(self, rows: Rows) -> Rows:
         return np.asarray(float(self.lam) * (rows @ self.prototypes_.T))

@@ -137,10 +137,10 @@ def solve(task: Task | GramTask, settings: Settings) -> Solution:
     min_size = first_min_size(settings, shots, rows.queries, task.way)
     target = column_target(settings, shots, rows.queries)
 
-    _, scores = _unit(rows.means(), rows)
+    _, scores = unit(rows.means(), rows)
     for step in range(settings.steps):
         free = scores if letter else scores[..., rows.supports :]  # the rows that Sinkhorn allocates
-        kernel = _kernel(free, settings.lam)
+        kernel = transport_kernel(free, settings.lam)
         if target is None:
             allocated = min_size_sinkhorn(kernel, min_size, settings.passes)
         else:
@@ -149,11 +149,11 @@ def solve(task: Task | GramTask, settings: Settings) -> Solution:
         if step == settings.steps - 1:
             break
         min_size = min_size_of(assignment, rows.queries, settings.variant)
-        _, scores = _update(assignment, rows, settings)
+        _, scores = update(assignment, rows, settings)
 
     of_queries = assignment[..., rows.supports :]
     of_queries = of_queries / xp.sum(of_queries, axis=-2, keepdims=True)
-    return Solution(of_queries, refine=lambda: _update(assignment, rows, settings)[0])
+    return Solution(of_queries, refine=lambda: update(assignment, rows, settings)[0])
 
 
 def first_min_size(settings: Settings, shots: Array, queries: int, way: int) -> Array:
@@ -172,15 +172,17 @@ def column_target(settings: Settings, shots: Array, queries: int) -> Array | Non
     return share + shots if settings.variant == "letter" else share
 
 
-def _kernel(scores: Array, lam: float) -> Array:
+def transport_kernel(scores: Array, lam: float) -> Array:
     """Return exp(-lam C) with C = 1 - scores, up to a factor for each row, which the row step takes out."""
     xp = array_namespace(scores)
     logits = lam * (scores - xp.max(scores, axis=-2, keepdims=True))
     return xp.exp(xp.clip(logits, min=LEAST_LOGIT))
 
 
-def min_size_sinkhorn(kernel: Array, min_size: Array, passes: int) -> Array:
+def min_size_sinkhorn(kernel: Array, min_size: Array, passes: int, mass: Array | float = 1.0) -> Array:
     """Algorithm 1 in scaling form: P = diag(u) K diag(v), classes below the minimum size scaled up to it.
+
+    Each row gives away one, or its `mass` [R, 1, n].
 
     A pass that scales no class is a fixed point, and leaving there changes no bit of the answer. Only ratios of v
     count: its largest entry is kept at one, or fewer rows than way * min_size would make it grow without end.
@@ -189,7 +191,7 @@ def min_size_sinkhorn(kernel: Array, min_size: Array, passes: int) -> Array:
     v = xp.ones_like(kernel[..., :1])  # [R, way, 1]
     for _ in range(passes):
         v = v / xp.max(v, axis=-2, keepdims=True)
-        u = 1.0 / xp.sum(kernel * v, axis=-2, keepdims=True)  # [R, 1, n]: each row sums to one
+        u = mass / xp.sum(kernel * v, axis=-2, keepdims=True)  # [R, 1, n]: each row sums to its mass
         size = v * xp.sum(kernel * u, axis=-1, keepdims=True)  # [R, way, 1]
         small = size < min_size
         if not bool(xp.any(small)):
@@ -220,10 +222,10 @@ def min_size_of(assignment: Array, queries: int, variant: str) -> Array:
     return xp.clip(smallest, min=1.0) if variant == "robust" else smallest
 
 
-def _update(assignment: Array, rows: Rows, settings: Settings) -> tuple[Array, Array]:
+def update(assignment: Array, rows: Rows, settings: Settings) -> tuple[Array, Array]:
     """Weighted means of unit length (Eq. 9, 10), then `epochs` steps of logistic regression on them (Eq. 12, 13)."""
     xp = array_namespace(assignment)
-    a, scores = _unit(assignment, rows)
+    a, scores = unit(assignment, rows)
     mass = xp.sum(assignment, axis=-2, keepdims=True)  # [R, 1, N]
     kappa = xp.full_like(assignment[..., :1, :1], settings.kappa)  # [R, 1, 1]
     speed, kappa_speed = xp.zeros_like(a), xp.zeros_like(kappa)
@@ -233,12 +235,12 @@ def _update(assignment: Array, rows: Rows, settings: Settings) -> tuple[Array, A
         along = xp.sum(scores * pull, axis=-1, keepdims=True)  # the part that would only change the length of w_j
         speed = settings.momentum * speed + (pull - along * a)
         kappa_speed = settings.momentum * kappa_speed + xp.sum(error * scores, axis=(-2, -1), keepdims=True)
-        a, scores = _unit(a - settings.lr * speed, rows)
+        a, scores = unit(a - settings.lr * speed, rows)
         kappa = kappa - settings.lr * kappa_speed
     return a, scores
 
 
-def _unit(a: Array, rows: Rows) -> tuple[Array, Array]:
+def unit(a: Array, rows: Rows) -> tuple[Array, Array]:
     """Coefficients of unit-length weights, and their scores w_j . x_i, both [R, way, N]."""
     xp = array_namespace(a)
     scores = rows.product(a)
