@@ -96,7 +96,8 @@ def main() -> None:
         results["mirrored"] = banks(both, (base, validation, novel), others, folder, args.run / "mirrored", stem, args)
     told(begin, "done")
     facts = {"recipe": args.recipe, "steps": outcome.steps, "images_per_second": outcome.images_per_second}
-    summary = {**facts, "validation": outcome.validation, "best": outcome.best, "accuracy": results}
+    reached = {"validation": outcome.validation, "best": outcome.best}
+    summary = {**facts, **reached, "episodes": args.episodes, "accuracy": results}
     (args.out / f"{stem}_summary.json").write_text(json.dumps(summary, indent=2) + "\n")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -9,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from sinkshot.backbones import checkpoints
 from sinkshot.backbones.backbone import IMAGENET, normalised
@@ -138,6 +140,23 @@ def test_weights_of_another_size_are_told_by_name_and_shape(tmp_path):
     torch.save(build("wrn-28-10", depth=10, widen=2).state_dict(), tmp_path / "w.pt")
     with pytest.raises(InputError, match=r"block1.layer.0.bn2.weight \(32,\), not \(48,\)"):
         checkpoints.load(tmp_path / "w.pt", "wrn-28-10", depth=10, widen=3)
+
+
+@pytest.mark.parametrize("lost", ["version", "name", "options", "mean", "std", "meta"])
+def test_a_file_of_ours_that_does_not_say_all_is_refused_in_a_sentence(tmp_path, network, lost):
+    facts = {"version": 1, "name": "wrn-28-10", "options": TINY, "mean": GREY[0], "std": GREY[1], "meta": {}}
+    state = {key: value.contiguous() for key, value in network.state_dict().items()}
+    for header in ({key: value for key, value in facts.items() if key != lost}, {**facts, lost: [1]}, [facts]):
+        save_file(state, tmp_path / "w.safetensors", {"sinkshot": json.dumps(header)})
+        with pytest.raises(InputError, match=r"does not say in our way what network it holds|unknown network"):
+            checkpoints.load(tmp_path / "w.safetensors")
+
+
+@pytest.mark.parametrize("state", [{0: torch.ones(3)}, {"conv1.weight": torch.ones(3, 3).to_sparse()}])
+def test_tensors_that_are_no_weights_by_name_or_kind_are_no_state_dict(tmp_path, state):
+    torch.save(state, tmp_path / "w.pt")
+    with pytest.raises(InputError, match="holds no state dict"):
+        checkpoints.load(tmp_path / "w.pt", "conv4")
 
 
 def test_files_that_are_no_weights_are_refused_in_a_sentence(tmp_path, network, blobs):

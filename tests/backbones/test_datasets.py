@@ -68,6 +68,22 @@ def test_the_classes_of_mini_imagenet_in_a_plain_folder_are_split_as_the_field_d
     assert colours(novel).tolist() == numbers("mini-imagenet", novel)
 
 
+def test_the_classes_of_tiered_imagenet_are_picked_out_of_a_folder_of_all_imagenet(tmp_path):
+    folder(tmp_path, (*known.get("tiered-imagenet").class_names("all"), "n01518878"), each=1, size=8)
+    sizes = {split: len(load(tmp_path, split=split, data_set="tiered-imagenet").class_names) for split in known.SPLITS}
+    assert sizes == {"base": 351, "validation": 97, "novel": 160}
+    assert "n01440764" in load(tmp_path, split="novel", data_set="tiered-imagenet").class_names  # a tench is a fish
+
+
+def test_a_folder_with_the_classes_of_one_split_alone_is_that_split(tmp_path):
+    folder(tmp_path, known.get("cifar-fs").splits["novel"], each=1, size=16)
+    images = load(tmp_path)
+    assert (images.meta["data_set"], images.meta["split"], len(images.class_names)) == ("CIFAR-FS", "novel", 20)
+    check(images, subset=True)  # no class of the other splits is missed
+    with pytest.raises(InputError, match="holds no images of the split 'base'"):
+        load(tmp_path, split="base")
+
+
 def test_cifar_fs_comes_as_bertinettos_folder(tmp_path):
     splits = known.get("cifar-fs").splits
     root = tmp_path / "cifar100"
@@ -148,6 +164,12 @@ def test_mini_imagenet_comes_with_lists_in_csv(tmp_path):
     (tmp_path / "images" / f"{splits['novel'][3]}00000003.png").unlink()
     with pytest.raises(InputError, match=r"1 thing is wrong .*\n +n0211006300000003.png: the file is missing"):
         check(load(tmp_path, split="novel"), subset=True)
+    (tmp_path / "val.csv").unlink()
+    with pytest.raises(InputError, match=r"no list of the validation images \(val.csv\)"):
+        load(tmp_path)
+    (tmp_path / "test.csv").write_bytes(b"filename,label\n\xff.png,n01930112\n")
+    with pytest.raises(InputError, match="is no UTF-8 text"):
+        load(tmp_path, split="novel")
 
 
 def test_cub_is_split_by_the_number_of_the_class(tmp_path):
@@ -200,7 +222,7 @@ def test_pickles_of_pixels_are_read(tmp_path, data_set, file):
     assert images.meta["data_set"] == known.get(data_set).title
     assert images.class_names == ("80", "81")
     np.testing.assert_array_equal(images.pixels([0, 1, 2]), pixels)
-    with pytest.raises(InputError, match=r"class '80' has 2 images, 600 expected"):
+    with pytest.raises(InputError, match=r"2 classes found, 20 expected\n  class '80' has 2 images, 600 expected"):
         check(images)
 
 
@@ -217,6 +239,12 @@ def test_packs_give_what_the_folder_gives(tmp_path):
     np.testing.assert_array_equal(base.pixels([0, 12, 23]), plain.pixels([0, 0, 11]))
     assert load(tmp_path / "two", split="novel").class_names == BIRDS[:1]
     assert load(tmp_path / "two" / "test.npz").meta["split"] == "novel"
+
+
+def test_packs_that_name_no_split_are_told_what_they_should_be_called(tmp_path):
+    pack(tmp_path / "birds.npz", BIRDS)
+    with pytest.raises(InputError, match=r"no pack of the all images \(train\*.npz, val\*.npz, test\*.npz\)"):
+        load(tmp_path)
 
 
 def test_a_pack_stays_on_the_disk(tmp_path):
@@ -380,6 +408,7 @@ def test_a_missing_folder_and_one_without_images_are_told_apart(tmp_path):
 
 def test_the_published_splits_are_disjoint_and_whole():
     sizes = {"cifar-fs": (64, 16, 20), "fc100": (60, 20, 20), "mini-imagenet": (64, 16, 20), "cub": (100, 50, 50)}
+    sizes["tiered-imagenet"] = (351, 97, 160)
     for name, expected in sizes.items():
         splits = known.get(name).splits
         assert tuple(len(splits[split]) for split in known.SPLITS) == expected

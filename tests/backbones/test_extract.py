@@ -230,6 +230,19 @@ def test_images_of_the_wrong_size_for_a_flat_network_are_refused(tmp_path, image
         extract(checkpoints.load(tmp_path / "flat.safetensors"), images, tmp_path / "b.safetensors")
 
 
+def test_images_too_small_for_a_network_are_refused(tmp_path, weights):
+    tiny = load(folder(tmp_path / "tiny", NAMES, each=2), size=12)
+    with pytest.raises(
+        InputError, match="size of images for conv4 must be a whole number of at least 16; 12 was given"
+    ):
+        extract(checkpoints.load(weights), tiny, tmp_path / "b.safetensors")
+
+
+def test_weights_are_not_taken_for_a_bank_of_base_features(weights):
+    with pytest.raises(InputError, match="holds no features, but the weights of a network"):
+        base_means_in(weights, linear(5))
+
+
 def test_two_processes_do_not_write_the_same_bank(tmp_path):
     grown = {"width": 3, "store": "float16", "work": {}}
     first = Growing(tmp_path / "b.safetensors", np.arange(2), ("a", "b"), {}, **grown)

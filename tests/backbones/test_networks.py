@@ -158,6 +158,11 @@ def test_name_and_options_make_a_network_again():
         ("wrn-28-10", {"depth": 27}, "6 n \\+ 4 .* 27 was given"),
         ("resnet12", {"first": 0}, "first of resnet12 must be a whole number of at least 1; 0 was given"),
         ("conv4", {"size": 8}, "size of conv4 must be a whole number of at least 16"),
+        ("conv4", {"flat": 5}, "flat of conv4 must be true or false; 5 was given"),
+        ("wrn-28-10", {"dropout": 2}, "dropout of wrn-28-10 must be a number of at least 0 and below 1; 2 was given"),
+        ("densenet121", {"layers": 5}, "layers of densenet121 must be a list of whole numbers; 5 was given"),
+        ("densenet121", {"layers": [6, 0]}, "layers of densenet121 must be a whole number of at least 1; 0 was given"),
+        ("resnet18", {"stem_stride": 0}, "stem_stride of resnet18 must be a whole number of at least 1; 0 was given"),
     ],
 )
 def test_what_cannot_be_built_is_said_in_a_sentence(name, options, sentence):

@@ -70,6 +70,9 @@ def test_unknown_recipes_missing_files_and_circles_are_named(tmp_path):
         read("nowhere.toml")
     with pytest.raises(InputError, match="names no network"):
         read("modern")
+    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match=r"bytes\.toml is no TOML"):
+        read(tmp_path / "bytes.toml")
     circle = tmp_path / "circle.toml"
     circle.write_text(f'extends = "{circle}"')
     with pytest.raises(InputError, match="extends itself"):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 from patterns import patterns, recipe_file
 
@@ -136,6 +137,8 @@ def test_another_recipe_other_images_or_a_forgotten_flag_are_refused(toy, tmp_pa
         train(base, recipe(toy, **{"stage.train.rate": 0.1}), tmp_path, resume=True, **QUIET)
     with pytest.raises(InputError, match="other images or classes"):
         train(load(toy / "other"), recipe(toy), tmp_path, resume=True, **QUIET)
+    with pytest.raises(InputError, match="other images or classes"):  # as many, of the same classes
+        train(base.only(np.r_[1, 1 : len(base)]), recipe(toy), tmp_path, resume=True, **QUIET)
     (tmp_path / state.FILE).write_bytes(b"broken")
     with pytest.raises(InputError, match="no state of a training run"):
         train(base, recipe(toy), tmp_path, resume=True, **QUIET)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import importlib.util
+import re
+import subprocess
+import sys
 from contextlib import nullcontext
 
 import numpy as np
@@ -185,11 +188,37 @@ def test_what_cannot_work_is_refused_before_anything_is_written(toy, tmp_path):
         train(base.only([0, 1]), recipe, tmp_path / "a", **QUIET)
     with pytest.raises(InputError, match="more than 5 images each"):
         train(base, recipe, tmp_path / "a", validation=other.only([0, 1, 20, 21]), **QUIET)
+    changed = recipes.read(recipe_file(root), {"validation.methods": ["bmz"]})
+    with pytest.raises(InputError, match="unknown method 'bmz'; did you mean 'bms'"):
+        train(base, changed, tmp_path / "a", validation=other, **QUIET)
+    changed = recipes.read(recipe_file(root), {"validation.preprocess": "PEMbE"})
+    with pytest.raises(InputError, match="needs a mean of the base classes"):
+        train(base, changed, tmp_path / "a", validation=other, **QUIET)
+    with pytest.raises(InputError, match="save_seconds must be a number of at least 0; nan was given"):
+        train(base, recipe, tmp_path / "c", save_seconds=float("nan"), **QUIET)
     with pytest.raises(InputError, match="1, 2, 4 or 8 devices; 3 were asked for"):
         train(base, recipe, tmp_path / "b", devices=3, **QUIET)
     with pytest.raises(InputError, match="device must be auto, cpu or cuda"):
         train(base, recipe, tmp_path / "b", device="gpu")
     assert not (tmp_path / "a").exists()
+
+
+FULL = """
+import resource, sys
+from sinkshot.cli import main
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+main()
+"""
+
+
+def test_a_disk_that_is_full_is_said_in_a_sentence(toy, tmp_path):
+    _, _, root = toy
+    words = ("train", root / "base", "--recipe", recipe_file(root), "--out", tmp_path / "run", "--device", "cpu")
+    script = [sys.executable, "-c", FULL, *map(str, words)]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 2, done.stderr
+    assert re.search(r"error: .*state.safetensors cannot be written: .*File too large", done.stderr)
 
 
 def test_a_rate_that_is_too_high_is_said(toy, tmp_path):

@@ -29,15 +29,24 @@ HOLDERS = ("state", "state_dict", "model_state_dict", "model", "params", "networ
 HEADS = re.compile(r"(^|\.)(linear\w*|fc\w*|classifier\w*|head\w*|rot\w*|L)\.")  # classifiers, which are not loaded
 
 
-def save(network: Network, path: str | Path, mean: Triple, std: Triple, meta: Mapping[str, str] | None = None) -> None:
-    """Write a network's weights, with all that is needed to use them, whole or not at all."""
+def write(tensors: Mapping[str, Tensor], path: str | Path, metadata: dict[str, str]) -> None:
+    """Write contiguous tensors, whole or not at all."""
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
+    with replacing(path) as temporary:
+        try:
+            save_file(dict(tensors), temporary, metadata=metadata)
+        except SafetensorError as error:  # a full disk, say
+            raise OSError(str(error)) from error
+
+
+def save(network: Network, path: str | Path, mean: Triple, std: Triple, meta: Mapping[str, str] | None = None) -> None:
+    """Write a network's weights, with all that is needed to use them, whole or not at all."""
     facts = {"version": VERSION, "name": network.name, "options": network.options, "mean": mean, "std": std}
     header = json.dumps({**facts, "meta": dict(meta or {})})
     state = {key: value.detach().cpu().contiguous() for key, value in network.state_dict().items()}
-    with replacing(path) as temporary:
-        save_file(state, temporary, metadata={"sinkshot": header})
+    write(state, path, {"sinkshot": header})
 
 
 def load(path: str | Path | None, name: str | None = None, size: int | None = None, **options: Any) -> Backbone:
@@ -74,7 +83,7 @@ def load(path: str | Path | None, name: str | None = None, size: int | None = No
     network.load_state_dict(fitting(state, network, str(file)))
     network.eval().requires_grad_(False)
     known = header or {"mean": IMAGENET[0], "std": IMAGENET[1], "meta": {}}
-    mean, std = triple(known["mean"]), triple(known["std"])
+    mean, std = known["mean"], known["std"]
     digest = weights_hash(network.state_dict())
     return Backbone(network, name, network.width, network.options["size"], mean, std, digest, known["meta"])
 
@@ -120,11 +129,22 @@ def _safetensors(file: Path) -> tuple[dict[str, Any] | None, dict[str, Tensor]]:
         header = None if text is None else json.loads(text)
     except Exception as error:
         raise InputError(f"{file} is truncated, damaged or no .safetensors file ({error}); make it again.") from error
-    if header is not None and "options" not in header:
+    return None if header is None else _header(header, file), state
+
+
+def _header(header: Any, file: Path) -> dict[str, Any]:
+    """Return what a file of ours says of its network, or refuse it."""
+    if isinstance(header, dict) and "class_names" in header:
         raise InputError(f"{file} is a feature bank, not the weights of a network.")
-    if header is not None and header["version"] > VERSION:
-        raise InputError(f"{file} has format version {header['version']}, this SinkShot reads up to {VERSION}.")
-    return header, state
+    try:
+        if header["version"] > VERSION:
+            raise InputError(f"{file} has format version {header['version']}, this SinkShot reads up to {VERSION}.")
+        facts = {"name": str(header["name"]), "options": dict(header["options"]), "meta": dict(header["meta"])}
+        return {**facts, "mean": triple(header["mean"]), "std": triple(header["std"])}
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{file} does not say in our way what network it holds ({error!r}); make it again.") from error
 
 
 def _torch_file(file: Path) -> dict[str, Tensor]:
@@ -141,10 +161,15 @@ def _torch_file(file: Path) -> dict[str, Tensor]:
     return _state_in(content, file)
 
 
+def _is_weight(entry: tuple[Any, Any]) -> bool:
+    name, value = entry
+    return isinstance(name, str) and isinstance(value, Tensor) and value.layout == torch.strided
+
+
 def _state_in(content: Any, file: Path) -> dict[str, Tensor]:
     for holder in (None, *HOLDERS):
         inside = content if holder is None else content.get(holder)
-        if isinstance(inside, Mapping) and inside and all(isinstance(value, Tensor) for value in inside.values()):
+        if isinstance(inside, Mapping) and inside and all(map(_is_weight, inside.items())):
             return dict(inside)
         if not isinstance(content, Mapping):
             break

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,6 +20,7 @@ from torch import Tensor
 from sinkshot import __version__
 from sinkshot.backbones.backbone import Backbone, normalised
 from sinkshot.backbones.datasets import Images
+from sinkshot.backbones.networks import SMALLEST, Network
 from sinkshot.bank import blocks
 from sinkshot.errors import InputError, unknown_name, whole
 from sinkshot.formats.growing import STORES, Growing
@@ -84,6 +86,8 @@ def extract(
         raise unknown_name("precision", precision, PRECISIONS)
     if store not in STORES:
         raise unknown_name("store", store, STORES)
+    if isinstance(backbone.network, Network) and images.size is not None:
+        whole(f"the size of images for {backbone.name}", images.size, SMALLEST)
     means = dict(base or {})
     if wrong := [prefix for prefix, mean in means.items() if mean.shape != (backbone.width,)]:
         raise InputError(
@@ -183,6 +187,8 @@ def base_means_in(path: str | Path, backbone: Backbone) -> dict[str, NDArray[np.
     try:
         with safe_open(path, framework="np") as file:
             names, text = set(file.keys()), (file.metadata() or {}).get("sinkshot")
+            if text is not None and "class_names" not in json.loads(text):
+                raise InputError(f"{path} holds no features, but the weights of a network; give a bank.")
             meta = {} if text is None else read_header(text)[1]
             found = {name.removeprefix("base."): file.get_tensor(name) for name in names if name.startswith("base.")}
     except (OSError, SafetensorError):  # another format, or nothing that can be read: the reader has a sentence for it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import sys
@@ -37,15 +38,20 @@ class Metrics:
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Write one row."""
-        self.writer.writerow({key: f"{value:.6g}" if isinstance(value, float) else value for key, value in row.items()})
-        self.file.flush()
+        told = {key: f"{value:.6g}" if isinstance(value, float) else value for key, value in row.items()}
+        try:
+            self.writer.writerow(told)
+            self.file.flush()
+        except OSError as error:
+            raise InputError(f"{self.file.name} cannot be written: {error.strerror or error}.") from error
         for key, value in row.items() if self.board else ():
             if isinstance(value, float):
                 self.board.add_scalar(key.replace(" ", "/", 1), value, row["step"])
 
     def close(self) -> None:
         """Finish the files."""
-        self.file.close()
+        with contextlib.suppress(OSError):  # what could not be written has been told
+            self.file.close()
         if self.board:
             self.board.close()
 

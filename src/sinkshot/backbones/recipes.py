@@ -216,14 +216,14 @@ def _table(recipe: str | Path, above: tuple[str, ...]) -> dict[str, Any]:
     if name.endswith(".toml"):
         if not Path(name).is_file():
             raise InputError(f"there is no recipe file {name}; recipes that come along: {', '.join(names())}.")
-        text = Path(name).read_text(encoding="utf-8")
+        content = Path(name).read_bytes()
     elif name in names():
-        text = (_folder() / f"{name}.toml").read_text(encoding="utf-8")
+        content = (_folder() / f"{name}.toml").read_bytes()
     else:
         raise unknown_name("recipe", name, names())
     try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        table = tomllib.loads(content.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"the recipe {name} is no TOML: {error}") from error
     under = table.pop("extends", None)
     return table if under is None else _laid(table, _table(under, (*above, name)))

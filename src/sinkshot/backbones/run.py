@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import json
 import math
 import time
@@ -260,16 +262,21 @@ class Run:
         if self.chief:
             place = {"stage": self.stage, "step": self.step, "steps": self.steps}
             results = {"best": self.best, "found": self.found}
-            facts = {**place, **results, "recipe": self.recipe.table(), "images": self._fingerprint()}
+            facts = {**place, **results, "recipe": self.recipe.table(), "images": self._fingerprint}
             state.save(self.folder / state.FILE, self.learner, self.average, self.optimiser, facts)
         self.devices.barrier()
 
+    @functools.cached_property
     def _fingerprint(self) -> dict[str, Any]:
-        return {"count": len(self.images), "classes": list(self.images.class_names)}
+        """What the images are known by: their number, classes, labels and names."""
+        digest = hashlib.sha256(self.images.labels.tobytes())
+        for index in range(len(self.images)):
+            digest.update(self.images.source.name(index).encode("utf-8", "surrogateescape") + b"\n")
+        return {"count": len(self.images), "classes": list(self.images.class_names), "names": digest.hexdigest()}
 
     def _recognise(self, facts: dict[str, Any]) -> None:
         """Take up the place of a saved run, if it is a run of this recipe on these images."""
-        ours = json.loads(json.dumps({"recipe": self.recipe.table(), "images": self._fingerprint()}))
+        ours = json.loads(json.dumps({"recipe": self.recipe.table(), "images": self._fingerprint}))
         if facts["images"] != ours["images"]:
             raise InputError(f"the run in {self.folder} began with other images or classes; give those.")
         if other := state.differences(facts["recipe"], ours["recipe"], ""):

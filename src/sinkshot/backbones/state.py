@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sinkshot.backbones.checkpoints import write
 from sinkshot.errors import InputError
-from sinkshot.files import replacing
 
 VERSION = 1
 FILE = "state.safetensors"
@@ -40,8 +40,6 @@ def save(
     path: Path, learner: nn.Module, average: Average | None, optimiser: torch.optim.Optimizer, facts: Mapping[str, Any]
 ) -> None:
     """Write the state; `facts` are plain values."""
-    from safetensors.torch import save_file
-
     names = {id(parameter): name for name, parameter in learner.named_parameters()}
     tensors = {f"learner/{key}": value for key, value in learner.state_dict().items()}
     tensors |= {f"average/{key}": value for key, value in (average.values if average else {}).items()}
@@ -50,8 +48,7 @@ def save(
         tensors |= {f"{place}/{key}": value for key, value in memory.items() if isinstance(value, Tensor)}
     apart = {key: value.detach().cpu().clone(memory_format=torch.contiguous_format) for key, value in tensors.items()}
     header = json.dumps({"version": VERSION, **facts})
-    with replacing(path) as temporary:
-        save_file(apart, temporary, metadata={"training": header})
+    write(apart, path, {"training": header})
 
 
 def load(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -17,7 +17,7 @@ from sinkshot.backbones.devices import reproducible, start
 from sinkshot.backbones.log import LINE_EVERY
 from sinkshot.backbones.recipes import TrainingRecipe
 from sinkshot.backbones.run import Run
-from sinkshot.backbones.validate import sizes
+from sinkshot.backbones.validate import rehearse
 from sinkshot.errors import InputError, number
 
 
@@ -93,6 +93,8 @@ def train(
     _check(images, validation, recipe, place, resume)
     if max_seconds is not None:
         number("max_seconds", max_seconds, above=0)
+    if not save_seconds >= 0:
+        raise InputError(f"save_seconds must be a number of at least 0; {save_seconds!r} was given.")
     every_loss = all(stage.views.rotated + stage.views.four > 0 for stage in recipe.stage.values())
     with reproducible(deterministic):
         taken = start(device, devices, recipe.precision, every_loss)
@@ -116,7 +118,7 @@ def _check(images: Images, validation: Images | None, recipe: TrainingRecipe, fo
     if len(images.class_names) < 2:
         raise InputError(f"training needs at least two classes; the images have {len(images.class_names)}.")
     if validation is not None:
-        sizes(validation.labels, recipe.validation)
+        rehearse(validation.labels, recipe.validation)
         if shared := set(images.class_names) & set(validation.class_names):
             raise InputError(f"the class {min(shared)!r} is both trained on and validated on; they must differ.")
     if (folder / state.FILE).exists() and not resume:

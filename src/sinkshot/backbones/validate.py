@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,14 @@ def sizes(labels: NDArray[np.int64], how: Validation) -> dict[int, Recipe]:
         )
     way = min(5, len(counts))
     return {s: Recipe(way=way, shot=s, query=min(15, least - s), episodes=how.episodes, seed=1) for s in how.shots}
+
+
+def rehearse(labels: NDArray[np.int64], how: Validation) -> None:
+    """Validate made-up features once, so that a method or a chain that cannot work is refused before training."""
+    bank = FeatureBank.from_arrays(np.random.default_rng(0).random((len(labels), 64), np.float32), labels)
+    for recipe in sizes(labels, replace(how, episodes=2)).values():
+        for method in how.methods:
+            evaluate(bank, recipe, method=method, preprocess=how.preprocess, device="cpu")
 
 
 def accuracies(features: NDArray[np.float32], labels: NDArray[np.int64], how: Validation) -> dict[str, float]:

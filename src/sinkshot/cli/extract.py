@@ -66,7 +66,8 @@ def extract(
         mean=found.mean if mean is None else triple(_numbers("--mean", mean)),
         std=found.std if std is None else triple(_numbers("--std", std)),
     )
-    listed = datasets.load(images, layout, split, data_set=data_set, size=size or found.size, margin=margin)
+    side = found.size if size is None else size
+    listed = datasets.load(images, layout, split, data_set=data_set, size=side, margin=margin)
     with progress_bar() as bar:
         datasets.check(listed, decode=decode, subset=subset, progress=bar("checking images"))
     means = None if base_means is None else steps.base_means_in(base_means, found)

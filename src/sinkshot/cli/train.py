@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sinkshot.cli._console import INTERRUPTED, guarded, out, percent, print_json, say
+from sinkshot.cli._console import INTERRUPTED, guarded, out, percent, print_json, progress_bar, say
 from sinkshot.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
     deterministic: Annotated[bool, typer.Option("--deterministic", help="The same weights, bit for bit.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write metrics for TensorBoard too.")] = False,
+    subset: Annotated[bool, typer.Option("--subset", help="The data set is not whole, on purpose.")] = False,
+    decode: Annotated[bool, typer.Option("--decode", help="Decode every image first, not only its header.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of sentences.")] = False,
 ) -> None:
     """Train a backbone on the base classes of a data set; few-shot accuracy on its validation classes picks the best.
@@ -47,15 +49,13 @@ def train(
     Example: sinkshot train cifar-100-python.tar.gz --recipe cifar-fs_wrn-28-10 --out runs/wrn
     """
     _needs_torch()
-    from sinkshot.backbones import recipes
-    from sinkshot.backbones.datasets import check
+    from sinkshot.backbones import recipes, state
     from sinkshot.backbones.train import train as run
 
     chosen = recipes.read(recipe, _changes(recipe, network, epochs, fit_seconds, seed, change or []))
     base, other = _images(images, layout, data_set, validation)
-    for part in (base, other):
-        if part is not None and not resume:
-            check(part, subset=True)
+    if _speaks() and not (resume and (folder / state.FILE).exists()):
+        _check([part for part in (base, other) if part is not None], chosen.stored, decode, subset)
     with _stoppable() as stop:
         outcome = run(
             base,
@@ -71,10 +71,27 @@ def train(
             tensorboard=tensorboard,
             stop=stop,
         )
-        if os.environ.get("LOCAL_RANK", "0") == "0":  # one process of several speaks
+        if _speaks():
             _tell(outcome, as_json)
         if stop() and not outcome.finished:
             raise typer.Exit(INTERRUPTED)
+
+
+def _speaks() -> bool:
+    """Whether this is the one process of several that looks at images and talks."""
+    return os.environ.get("LOCAL_RANK", "0") == "0"
+
+
+def _check(parts: list[Images], size: int, decode: bool, subset: bool) -> None:
+    """Name all that is wrong with all images at once; they will be brought to `size`, so they may have any."""
+    from sinkshot.backbones.datasets.images import complain, problems
+
+    faults: list[str] = []
+    with progress_bar() as bar:
+        for part in parts:
+            sized = dataclasses.replace(part, size=size)
+            faults += problems(sized, decode, subset, bar(f"checking {part.meta.get('split', '')} images"))
+    complain(faults)
 
 
 def _tell(outcome: Outcome, as_json: bool) -> None:
@@ -132,16 +149,26 @@ def _images(path: Path, layout: str, data_set: str | None, validation: Path | No
     """Return the images to train on, and those of the validation classes where there are any."""
     from sinkshot.backbones.datasets import load
 
-    everything = load(path, layout, data_set=data_set)
-    kind = everything.meta["layout"]
-    one = (kind == "folder" and "data_set" not in everything.meta) or (kind == "pack" and path.is_file())
-    base = everything if one else load(path, layout, "base", data_set=data_set)
+    alone = _alone(path, layout, data_set)
+    base = load(path, layout, "base", data_set=data_set) if alone is None else alone
     if validation is not None:
         return base, load(validation)
-    if one:
+    if alone is not None:
         say("no validation classes are given (--validation): the last weights are kept, none are called best")
         return base, None
     return base, load(path, layout, "validation", data_set=data_set)
+
+
+def _alone(path: Path, layout: str, data_set: str | None) -> Images | None:
+    """Return all images of a folder or pack that holds none but those to train on; None where a split must be taken."""
+    from sinkshot.backbones.datasets import layout_of, load
+
+    kind = layout_of(path, layout)
+    if kind != "folder" and not (kind == "pack" and path.is_file()):
+        return None
+    everything = load(path, layout, data_set=data_set)
+    others = "data_set" in everything.meta and everything.meta["split"] != "base"
+    return None if kind == "folder" and others else everything
 
 
 @contextmanager

@@ -7,6 +7,7 @@ images.pixels([0, 1, 2])  # uint8 [3, 32, 32, 3]
 
 from __future__ import annotations
 
+import csv
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +20,7 @@ from sinkshot.backbones.datasets.known import DataSet
 from sinkshot.errors import InputError, number, unknown_name, whole
 from sinkshot.formats import as_path
 
-__all__ = ["LAYOUTS", "MARGIN", "Images", "check", "load"]
+__all__ = ["LAYOUTS", "MARGIN", "Images", "check", "layout_of", "load"]
 
 
 class Layout(NamedTuple):
@@ -72,31 +73,38 @@ def load(
         The short side is first brought to `margin * size`, and the middle cut out: 1.15 at test time, 1 for the
         largest square.
     """
-    root, name = _recognised(as_path(path), layout), known.split_name(split)
+    (root, kind), name = _recognised(as_path(path), layout), known.split_name(split)
     chosen = None if data_set is None else known.get(data_set)
     if size is not None:
         whole("size", size, 8)
     if number("margin", margin, above=0.0) < 1:
         raise InputError(f"margin is at least 1, the whole short side; {margin!r} was given.")
     try:
-        images = root[1].read(root[0], name, chosen)
+        images = LAYOUTS[kind].read(root, name, chosen)
     except OSError as error:
         raise InputError(f"{error.filename or path} cannot be read: {error.strerror or error}.") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"a list of images in {path} is no UTF-8 text ({error}); write it anew.") from error
     if len(images) == 0:
         raise InputError(f"{path} holds no images of the split {name!r}. {' '.join(images.faults[:3])}".rstrip())
-    return replace(images, size=size, margin=float(margin), meta={**images.meta, "source": root[0].name})
+    return replace(images, size=size, margin=float(margin), meta={**images.meta, "source": root.name})
 
 
-def _recognised(path: Path, layout: str) -> tuple[Path, Layout]:
+def layout_of(path: str | os.PathLike[str], layout: str = "auto") -> str:
+    """Return the name of the layout that `load` would read a path in."""
+    return _recognised(as_path(path), layout)[1]
+
+
+def _recognised(path: Path, layout: str) -> tuple[Path, str]:
     if layout != "auto" and layout not in LAYOUTS:
         raise unknown_name("layout", layout, ("auto", *LAYOUTS))
     if not path.exists():
         raise InputError(f"{path} does not exist (looked from {Path.cwd()}); give a folder of images or a data set.")
     tried = LAYOUTS if layout == "auto" else {layout: LAYOUTS[layout]}
-    for kind in tried.values():
+    for name, kind in tried.items():
         for root in (path, *(path / inside for inside in kind.inside)):
             if root.exists() and _holds(kind, root):
-                return root, kind
+                return root, name
     what = "no known layout" if layout == "auto" else f"not the layout {layout!r}"
     raise InputError(
         f"{path} has {what}. A folder of images has one folder for each class (or train, val and test folders with "

@@ -30,10 +30,12 @@ def read_folder(path: Path, split: str, data_set: DataSet | None) -> Images:
     """List `path/<class>/*`; a split is told by the classes of the data set that is named or recognised."""
     names = class_folders(path)
     data_set = data_set or guess(names)
-    if data_set is None or not data_set.splits:
+    if data_set is None:
         if split != "all":
             raise no_split(split, f"the folder {path}")
         return listed(path, names, {"layout": "folder", "split": "all"})
+    if split == "all":  # the folder may hold the classes of one split, and those alone
+        split = next((part for part in SPLITS if set(names) == set(data_set.class_names(part))), split)
     wanted = data_set.class_names(split)
     meta = {"data_set": data_set.title, "split": split, "layout": "folder"}
     return listed(path, [name for name in wanted if name in names], meta, data_set)
@@ -44,7 +46,10 @@ def read_split_folders(path: Path, split: str, data_set: DataSet | None) -> Imag
     folders = [split_folder(path, part) for part in (SPLITS if split == "all" else (split,))]
     there = [folder for folder in folders if folder is not None]
     if not there:
-        raise InputError(f"{path} has no folder for the {split} classes ({' or '.join(FOLDER_NAMES[split])}).")
+        raise InputError(
+            f"{path} has no folder for the {split} classes ({' or '.join(FOLDER_NAMES[split])}); add one, or, for "
+            "training, give validation images by themselves (--validation)."
+        )
     names = [f"{folder.name}/{name}" for folder in there for name in class_folders(folder)]
     data_set = data_set or guess([name.partition("/")[2] for name in names])
     meta = {"split": split, "layout": "split-folders"}

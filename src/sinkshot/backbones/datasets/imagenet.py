@@ -40,10 +40,11 @@ def read_csv(path: Path, split: str, data_set: DataSet | None) -> Images:
     """List the images that the split's CSV names, whether they are there or not."""
     data_set = data_set or known.get("mini-imagenet")
     parts = [part for part in SPLITS if split in (part, "all")]
-    lists = [file for part in parts if (file := _list(path, part)) is not None]
-    if len(lists) < len(parts):
-        raise InputError(f"{path} has no list of the {split} images ({FOLDER_NAMES[parts[0]][0]}.csv).")
-    rows = [row for file in lists for row in _rows(file)]
+    lists = {part: _list(path, part) for part in parts}
+    if absent := [part for part, file in lists.items() if file is None]:
+        named = ", ".join(f"{FOLDER_NAMES[part][0]}.csv" for part in absent)
+        raise InputError(f"{path} has no list of the {' and '.join(absent)} images ({named}).")
+    rows = [row for file in lists.values() if file is not None for row in _rows(file)]
     names = sorted({label for _, label in rows})
     number = {name: i for i, name in enumerate(names)}
     rows.sort(key=lambda row: number[row[1]])  # class by class; the file's order within
@@ -147,7 +148,7 @@ def _several(path: Path, split: str, data_set: DataSet, layout: str, part: Part)
         names,
         meta={"data_set": data_set.title, "split": split, "layout": layout},
         expected=data_set.expected(split, names),
-        faults=() if data_set.splits else tuple(data_set.missing(split, names)),  # pickles have numbers for names
+        faults=tuple(data_set.miscounted(split, len(names))),  # pickles have numbers or words for names
     )
 
 

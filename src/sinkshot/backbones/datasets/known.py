@@ -25,18 +25,17 @@ FOLDER_NAMES = {
 
 @dataclass(frozen=True)
 class DataSet:
-    """A published data set. `splits` is empty where a split is told by the folder an image lies in."""
+    """A published data set."""
 
     name: str
     title: str
     splits: Mapping[str, tuple[str, ...]]  # split -> class names
     images_per_class: int | None
     images: Mapping[str, int]  # split -> number of images
-    classes: Mapping[str, int]  # split -> number of classes
 
     def class_names(self, split: str) -> tuple[str, ...]:
         """Return the classes of a split, or of all splits, sorted."""
-        return tuple(sorted(name for part in _parts(split) for name in self.splits.get(part, ())))
+        return tuple(sorted(name for part in _parts(split) for name in self.splits[part]))
 
     def expected(self, split: str, class_names: Sequence[str]) -> dict[str, int]:
         """Return how many images each class has and, under "", how many there are in all, where that is known."""
@@ -46,13 +45,14 @@ class DataSet:
 
     def missing(self, split: str, class_names: Collection[str]) -> list[str]:
         """Return a sentence for each class of a split that is not there, or is there and should not be."""
-        if not self.splits:
-            number = sum(self.classes[part] for part in _parts(split))
-            wrong = len(class_names) != number
-            return [f"{self.title}, {split}: {len(class_names)} classes found, {number} expected"] if wrong else []
         wanted, found = set(self.class_names(split)), set(class_names)
         absent = [f"class {name!r} of {self.title}, {split}, is missing" for name in sorted(wanted - found)]
         return absent + [f"class {name!r} is none of {self.title}, {split}" for name in sorted(found - wanted)]
+
+    def miscounted(self, split: str, count: int) -> list[str]:
+        """Return a sentence if a split has not this number of classes, for layouts with names of their own."""
+        number = len(self.class_names(split))
+        return [] if count == number else [f"{self.title}, {split}: {count} classes found, {number} expected"]
 
 
 def _parts(split: str) -> tuple[str, ...]:
@@ -68,9 +68,9 @@ def known() -> dict[str, DataSet]:
         if file.name.endswith(".json"):
             facts = json.loads(file.read_text(encoding="utf-8"))
             name = file.name.removesuffix(".json")
-            splits = {split: tuple(names) for split, names in facts.get("splits", {}).items()}
-            per_class, images, classes = (facts.get(key) for key in ("images_per_class", "images", "classes"))
-            found[name] = DataSet(name, facts["data_set"], splits, per_class, images or {}, classes or {})
+            splits = {split: tuple(names) for split, names in facts["splits"].items()}
+            per_class, images = (facts.get(key) for key in ("images_per_class", "images"))
+            found[name] = DataSet(name, facts["data_set"], splits, per_class, images or {})
     return found
 
 
@@ -86,7 +86,7 @@ def guess(class_names: Collection[str]) -> DataSet | None:
     names = set(class_names)
     for data_set in known().values():
         for split in ("all", *SPLITS):
-            if data_set.splits and names == set(data_set.class_names(split)):
+            if names == set(data_set.class_names(split)):
                 return data_set
     return None
 

@@ -36,7 +36,8 @@ def read_packs(path: Path, split: str, data_set: DataSet | None) -> Images:
     """Read one pack, or those of a split in a folder."""
     files = [path] if path.is_file() else [file for file in _files(path, split) if is_pack(file)]
     if not files:
-        raise InputError(f"{path} has no pack of the {split} images ({FOLDER_NAMES[split][0]}*.npz).")
+        called = ", ".join(f"{FOLDER_NAMES[part][0]}*.npz" for part in SPLITS if split in (part, "all"))
+        raise InputError(f"{path} has no pack of the {split} images ({called}).")
     if path.is_file():
         split = _split_of(path, split)
     packs = [_read(file) for file in files]

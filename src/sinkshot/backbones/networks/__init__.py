@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from sinkshot.backbones.networks import conv4, densenet, resnet12, resnet18, wrn
 from sinkshot.backbones.networks._network import Mix, Network, mixed
-from sinkshot.backbones.networks._registry import build, names, our_name, register
+from sinkshot.backbones.networks._registry import SMALLEST, build, names, our_name, register
 
 __all__ = [
+    "SMALLEST",
     "Mix",
     "Network",
     "build",

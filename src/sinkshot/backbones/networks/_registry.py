@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from sinkshot.backbones.networks._network import Network
-from sinkshot.errors import InputError, unknown_name, whole
+from sinkshot.errors import InputError, number, unknown_name, whole
 
 Maker = Callable[..., Network]
 
@@ -60,14 +60,30 @@ def build(name: str, **options: Any) -> Network:
     for option in options:
         if option not in defaults:
             raise unknown_name(f"option of {name}", option, defaults)
-        if type(defaults[option]) is int:
-            whole(f"the option {option} of {name}", options[option], SMALLEST if option == "size" else 1)
+        _must_be_like(f"the option {option} of {name}", options[option], defaults[option], option == "size")
     chosen = {**defaults, **options}
     network = _MAKERS[name](**chosen)
     network.name, network.options = name, chosen
     _initialise(network)
     network.to(memory_format=torch.channels_last)
     return network
+
+
+def _must_be_like(what: str, given: Any, default: Any, size: bool) -> None:
+    """Refuse an option that is not of its default's kind; where that is None, a whole number may stand too."""
+    if isinstance(default, bool):
+        if not isinstance(given, bool):
+            raise InputError(f"{what} must be true or false; {given!r} was given.")
+    elif isinstance(default, float):
+        if not 0 <= number(what, given) < 1:
+            raise InputError(f"{what} must be a number of at least 0 and below 1; {given!r} was given.")
+    elif isinstance(default, tuple):
+        if not isinstance(given, list | tuple) or not given:
+            raise InputError(f"{what} must be a list of whole numbers; {given!r} was given.")
+        for entry in given:
+            whole(what, entry, 1)
+    elif default is not None or given is not None:
+        whole(what, given, SMALLEST if size else 1)
 
 
 def _initialise(network: Network) -> None:
