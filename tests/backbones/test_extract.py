@@ -69,6 +69,7 @@ def test_a_bank_holds_the_networks_features_and_tells_where_they_come_from(tmp_p
     told = {"backbone": "conv4", "weights_sha256": backbone.sha256, "recipe": "toy", "trained_data_set": "Zoo"}
     assert told.items() <= bank.meta.items()
     assert "images of 32 pixels, margin 1.15, float32" in bank.meta["made"]
+    assert [float(value) for value in bank.meta["pixel_mean"].split(", ")] == pytest.approx(backbone.mean)
     assert sorted(file.name for file in tmp_path.glob("zoo*")) == ["zoo.safetensors"]
 
 

@@ -212,6 +212,8 @@ def provenance(backbone: Backbone, images: Images, precision: str) -> dict[str, 
         "weights_sha256": backbone.sha256,
         **{f"trained_{key}" if key in ("data_set", "split") else key: text for key, text in backbone.meta.items()},
         "made": f"sinkshot {__version__} extract: images of {size}, margin {images.margin:g}, {precision}",
+        "pixel_mean": ", ".join(f"{value:g}" for value in backbone.mean),
+        "pixel_std": ", ".join(f"{value:g}" for value in backbone.std),
         "source": images.meta.get("source", ""),
     }
 
