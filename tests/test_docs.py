@@ -19,13 +19,24 @@ from PIL import Image
 import sinkshot
 from sinkshot.backbones import checkpoints, datasets, networks
 from sinkshot.backbones.extract import extract
+from sinkshot.studies import claims, measures, reading
+from sinkshot.studies.catalogue import Catalogue
+from sinkshot.studies.claims import judge
+from sinkshot.studies.expanding import expand
+from sinkshot.studies.running import run
+from sinkshot.studies.store import Store
+from sinkshot.studies.study import BankKey
 
 ROOT = Path(__file__).parent.parent
 MODULES = [m.name for m in pkgutil.walk_packages(sinkshot.__path__, "sinkshot.") if not m.name.endswith((".gpu", "__"))]
 
 
 def python_blocks(document):
-    return re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), flags=re.DOTALL)
+    return blocks(document, "python")
+
+
+def blocks(document, language):
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / document).read_text(), flags=re.DOTALL)
 
 
 def test_the_readmes_code_runs(capsys):
@@ -64,6 +75,31 @@ def test_the_backbones_page_turns_a_folder_into_a_table_of_labels(tmp_path, monk
     assert header == "image,label,probability"
     assert len(lines) == 3 * 17
     assert all(line.split(",")[1] == line.split(",")[0].removeprefix("unknown/").partition("-")[0] for line in lines)
+
+
+def test_the_studies_page_shows_a_study_that_runs_and_banks_that_are_found(tmp_path):
+    banks, study = blocks("docs/studies.md", "toml")
+    (tmp_path / "roots.toml").write_text(study)
+    (tmp_path / "banks.toml").write_text(banks)
+    (tmp_path / "features").mkdir()
+    (tmp_path / "features" / "birds.npz").touch()
+    catalogue = Catalogue([tmp_path])
+    assert catalogue.find(BankKey("birds", ("resnet50",), trained_on="imagenet")) == tmp_path / "features" / "birds.npz"
+    roots = expand(reading.find(tmp_path / "roots.toml"), catalogue, episodes=20)
+    with Store(tmp_path / "results.sqlite") as store:
+        outcome = run([roots], catalogue, store, workers=1, device="cpu")
+    assert outcome.missing == []
+    assert set(outcome.results) == set(roots.cells())
+    assert [one.verdict for one in judge(roots, outcome.results)] == ["holds"]
+
+
+def test_the_studies_page_names_every_key_rule_and_option():
+    page = (ROOT / "docs" / "studies.md").read_text()
+    known = {*reading._STUDY, *reading._SHEET, *reading._MEASURED, *reading._COLUMN, *reading._ROW, *claims.RULES}
+    known |= {option for rule in claims.RULES for option in claims.options(rule)}
+    known |= {name for kind, options in measures.OPTIONS.items() for name in (kind, *options)}
+    named = set(re.findall(r"`([\w-]+)`", page))
+    assert known - named == {"defaults", "sheets"}  # the example has those
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -69,16 +69,20 @@ def test_under_open_set_accuracy_ignores_strangers_and_auroc_is_of_them(blobs):
     assert 0.4 < evaluate(shuffled, recipe, method="ncm", preprocess="PE").auroc < 0.6
 
 
-def test_auroc_is_the_mean_over_episodes_of_scikit_learns(blobs):
-    from sklearn.metrics import roc_auc_score
+def test_measures_of_the_open_set_are_those_of_scikit_learn_episode_by_episode(blobs):
+    from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
     noisy = FeatureBank.from_arrays(blobs.features + np.random.default_rng(0).random((320, 24)) * 4, blobs.labels)
     episodes = draw(noisy.labels, protocol="open-set", way=3, shot=1, query=6, episodes=10)
     task = Task(noisy.features[episodes.support], episodes.support_labels, noisy.features[episodes.query], 3)
     unknown = METHODS["ncm"](apply(task, "PE")).unknown
-    expected = [roc_auc_score(labels < 0, score) for labels, score in zip(episodes.query_labels, unknown, strict=True)]
+    pairs = [(labels < 0, score) for labels, score in zip(episodes.query_labels, unknown, strict=True)]
+    curves = [roc_curve(*pair, drop_intermediate=False) for pair in pairs]
     result = evaluate(noisy, episodes, method="ncm", preprocess="PE")
-    np.testing.assert_allclose(result.auroc_per_episode, expected, atol=1e-6)
+    np.testing.assert_allclose(result.auroc_per_episode, [roc_auc_score(*pair) for pair in pairs], atol=1e-6)
+    np.testing.assert_allclose(result.aupr_per_episode, [average_precision_score(*pair) for pair in pairs], atol=1e-6)
+    np.testing.assert_allclose(result.fpr95_per_episode, [fpr[tpr >= 0.95][0] for fpr, tpr, _ in curves], atol=1e-6)
+    assert result.to_dict()["fpr95"] == result.fpr95 == pytest.approx(result.fpr95_per_episode.mean())
 
 
 def test_ncm_uses_the_base_mean_where_it_is_known_and_says_what_it_used(blobs):
@@ -257,6 +261,17 @@ def test_zero_rows_are_counted_in_one_warning(blobs):
 def test_wrong_arguments_are_refused_with_a_sentence(blobs, given, words):
     with pytest.raises(InputError, match=words):
         evaluate(blobs, SMALL, **given)
+
+
+@pytest.mark.parametrize("device", ["fpga", "cdua", "meta", "hpu"])
+def test_a_device_that_torch_cannot_use_is_refused_in_one_sentence(blobs, device):
+    with pytest.raises(InputError) as refused:
+        evaluate(blobs, SMALL, method="ncm", device=device)
+    sentence = str(refused.value)
+    assert sentence.startswith(f"torch cannot use the device '{device}' here: ")
+    assert sentence.endswith(".")
+    assert sentence.count(". ") == 0
+    assert len(sentence) < 300
 
 
 def test_negative_features_under_p_are_refused_by_row(blobs):

@@ -126,11 +126,21 @@ def test_random_candidates_are_drawn_once_each_and_by_the_seed(bank, blend):
     assert drawn(0) == drawn(0) != drawn(1)
 
 
-def test_auroc_can_be_what_is_chosen_by(bank, blend):
+@pytest.mark.parametrize("metric", ["auroc", "aupr", "fpr95"])
+def test_a_measure_of_the_open_set_can_be_what_is_chosen_by(bank, blend, metric):
     recipe = dataclasses.replace(RECIPE, protocol="open-set")
-    found = tune(bank, recipe, method="blend", grid={"share": [0.9]}, metric="auroc")
+    found = tune(bank, recipe, method="blend", grid={"share": [0.9]}, metric=metric)
     result = sinkshot.evaluate(bank, recipe, method="blend", share=0.9)
-    np.testing.assert_array_equal(found.candidates[0].values, result.auroc_per_episode)
+    np.testing.assert_array_equal(found.candidates[0].values, result.values(metric))
+
+
+def test_of_false_alarms_the_fewest_are_chosen(bank):
+    recipe = dataclasses.replace(RECIPE, protocol="open-set", shot=5)
+    found = tune(bank, recipe, method="nn-ratio", grid={"score": ["distance", "max-probability"]}, metric="fpr95")
+    assert found.candidates[0].mean < found.default.mean < found.candidates[1].mean
+    assert found.improved
+    assert found.check.difference < 0
+    assert found.best.hyper == {"score": "distance"}
 
 
 def test_an_interrupted_search_hands_out_what_it_has_seen(bank, blend):

@@ -25,6 +25,7 @@ from sinkshot.tuning import written
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE, NUMBERS = DOCS / "methods.md", DOCS / "methods.json"
 STUDY = "leaderboard"
+_OPEN_SET = ("AUROC", "AUPR", "FPR95")  # columns that share their episodes with one of accuracy
 
 Measured = dict[str, Any]
 """`hardware`, `finished`, and `sheets`: sheet -> method -> column -> value, ci95, episodes, ms."""
@@ -115,6 +116,10 @@ def _facts(method: Method) -> Iterator[tuple[str, str]]:
     yield "hyper-parameters", hyper or "none"
     yield "class balance", _balance(method)
     yield "base classes", _base(method)
+    if method.least_shots > 1:
+        yield "supports", f"at least {method.least_shots} of each class"
+    if method.open_set:
+        yield "open set", "differs by its score of the unknown alone, so that only the protocol open-set measures it"
     if method.random:
         yield "random", "its public form draws random numbers, so that only mean accuracies can be compared"
 
@@ -156,8 +161,8 @@ def _value(one: Mapping[str, Any]) -> str:
 
 
 def _times(columns: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Times by column; one of accuracy and AUROC has them for both."""
-    return [f"{column} {one['ms']:g} ms" for column, one in columns.items() if not column.endswith("AUROC")]
+    """Times by column; one of accuracy has those of the scores of the unknown too."""
+    return [f"{column} {one['ms']:g} ms" for column, one in columns.items() if not column.endswith(_OPEN_SET)]
 
 
 def _tables(numbers: Measured) -> Iterator[str]:
@@ -177,7 +182,9 @@ def _tables(numbers: Measured) -> Iterator[str]:
 
 
 def _mean(found: Mapping[str, Mapping[str, Any]]) -> float:
-    return sum(one["value"] for one in found.values()) / len(found)
+    """Mean over columns; of FPR95 less is better."""
+    worth = [100 - one["value"] if column.endswith("FPR95") else one["value"] for column, one in found.items()]
+    return sum(worth) / len(worth)
 
 
 def _row(name: str, found: Mapping[str, Mapping[str, Any]], columns: Sequence[str]) -> list[str]:

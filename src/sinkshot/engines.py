@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkshot import preprocess
+from sinkshot import open_set, preprocess
 from sinkshot.bank import FeatureBank
 from sinkshot.episodes import Episodes, Recipe, by_class
 from sinkshot.errors import InputError, unknown_name
@@ -31,6 +31,8 @@ from sinkshot.task import Array, GramTask, Scores, Task
 from sinkshot.threads import ONE_BLAS_THREAD, cores, in_order
 
 STAGES = ("sample", "prepare", "classify")
+Judged = tuple[NDArray[np.float64], Mapping[str, NDArray[np.float64]]]
+"""Accuracies [r] and, under `open-set`, the measures of `sinkshot.open_set` by name, [r] each."""
 _DRAWN_AT_ONCE = 4096  # episodes
 _ON_DEVICE_AT_ONCE = 1 << 16
 _MOST_ROWS = 600  # of an episode: its Gram matrix should stay in a core's cache
@@ -128,8 +130,8 @@ class Engine:
         """Whether "auto" should choose this engine for a job that it takes."""
         return True
 
-    def run(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64] | None]]:
-        """Yield accuracies [r], and AUROCs [r] under `open-set`, chunk by chunk."""
+    def run(self) -> Iterator[Judged]:
+        """Yield accuracies and measures of the open set chunk by chunk."""
         with self._timed("prepare", self.threads):
             rows = self._rows()
             if self.job.method.features and self.job.base is not None:
@@ -137,11 +139,11 @@ class Engine:
         with self._quiet():
             yield from in_order(lambda chunk: self._judged(rows, chunk), self._chunks(), self.threads)
 
-    def _judged(self, rows: Array, chunk: Episodes) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-        """Accuracies [r], and AUROCs [r] under `open-set`, of a chunk."""
+    def _judged(self, rows: Array, chunk: Episodes) -> Judged:
+        """Accuracies and measures of the open set of a chunk."""
         scores = self._scores(rows, chunk)
         with self._timed("classify"):
-            return accuracy(scores, chunk), auroc(scores, chunk) if self.job.recipe.protocol == "open-set" else None
+            return accuracy(scores, chunk), rejection(scores, chunk) if self.job.recipe.protocol == "open-set" else {}
 
     def _threads(self) -> int:
         """Chunks that are worked on at a time: arrays of an episode's size are no job for threads of their own."""
@@ -273,7 +275,7 @@ class TritonEngine(TorchEngine):
         way, supports = job.recipe.way, job.recipe.way * job.recipe.shot
         return _by_inner_products(job) and gpu.fits(way, supports, job.rows - supports, job.bank.width)
 
-    def run(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64] | None]]:
+    def run(self) -> Iterator[Judged]:
         """Yield accuracies [r] chunk by chunk; balanced episodes never leave the device."""
         recipe = self.job.episodes
         same_prior = not _prior_is(self.job.hyper, "oracle", "estimated")
@@ -292,8 +294,8 @@ class TritonEngine(TorchEngine):
                 drawn = gpu.draw_balanced(order, starts, sizes, recipe, first, count)
             with self._timed("classify"):
                 right = gpu.accuracy(self._bms(rows, drawn, self.job.hyper), drawn.query_labels)
-                result = np.asarray(right.cpu()), None
-            yield result
+                result = np.asarray(right.cpu())
+            yield result, {}
 
     def _chunk_size(self) -> int:
         return _DRAWN_AT_ONCE
@@ -424,9 +426,9 @@ def _check_torch(device: str) -> None:
 
     try:
         torch.zeros(1, device=device).cpu()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).split("\n")[0]
-        raise InputError(f"torch cannot use the device {device!r} here: {reason}") from None
+    except (RuntimeError, AssertionError, ImportError) as error:  # NotImplementedError is a RuntimeError
+        reason = str(error).split("\n")[0].split(". ")[0].removesuffix(".")  # the rest speaks to makers of torch
+        raise InputError(f"torch cannot use the device {device!r} here: {reason}.") from None
 
 
 def _numpy(array: Array) -> NDArray[Any]:
@@ -444,12 +446,10 @@ def accuracy(scores: Scores, chunk: Episodes) -> NDArray[np.float64]:
     return np.asarray(right.sum(axis=1) / known.sum(axis=1))
 
 
-def auroc(scores: Scores, chunk: Episodes) -> NDArray[np.float64]:
-    """Area under the ROC curve of unknown against known queries in each episode, [R].
+def rejection(scores: Scores, chunk: Episodes) -> dict[str, NDArray[np.float64]]:
+    """How well unknown queries are told from known ones in each episode, by the measures of `sinkshot.open_set`, [R].
 
     A method without a score of its own is judged by one minus its largest probability.
     """
     unknown = 1 - _numpy(scores.probabilities).max(axis=-1) if scores.unknown is None else _numpy(scores.unknown)
-    known_queries = int((chunk.query_labels[0] >= 0).sum())  # they come first
-    known, strange = unknown[:, :known_queries, None], unknown[:, None, known_queries:]
-    return np.asarray((strange > known).mean(axis=(1, 2)) + 0.5 * (strange == known).mean(axis=(1, 2)))
+    return open_set.measures(unknown, chunk.query_labels < 0)

@@ -20,6 +20,7 @@ from sinkshot.engines import Engine, Job, pick
 from sinkshot.episodes import Episodes, Recipe
 from sinkshot.errors import DataWarning, InputError
 from sinkshot.methods._prior import proportions
+from sinkshot.open_set import OPEN_SET
 
 Progress = Callable[[int, int], None]
 """Called with the number of episodes done and in all."""
@@ -37,7 +38,9 @@ class Result:
     engine: str
     hyper: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # what was taken that nobody asked for
-    auroc_per_episode: NDArray[np.float64] | None = None  # [R], under `open-set`
+    auroc_per_episode: NDArray[np.float64] | None = None  # [R], under `open-set`, as are the next two
+    aupr_per_episode: NDArray[np.float64] | None = None
+    fpr95_per_episode: NDArray[np.float64] | None = None
 
     @property
     def episodes(self) -> int:
@@ -57,12 +60,30 @@ class Result:
     @property
     def auroc(self) -> float | None:
         """Mean over episodes of the area under the ROC curve of unknown against known queries."""
-        return None if self.auroc_per_episode is None else float(self.auroc_per_episode.mean())
+        return self.mean("auroc")
+
+    @property
+    def aupr(self) -> float | None:
+        """Mean over episodes of the area under the precision-recall curve, unknown queries being the positives."""
+        return self.mean("aupr")
+
+    @property
+    def fpr95(self) -> float | None:
+        """Mean over episodes of the share of known queries rejected where 95 % of the unknown are; less is better."""
+        return self.mean("fpr95")
+
+    def values(self, metric: str) -> NDArray[np.float64] | None:
+        """Return a metric of each episode by its name, accuracy, auroc, aupr or fpr95; None where it is not known."""
+        return self.per_episode if metric == "accuracy" else getattr(self, f"{metric}_per_episode")
+
+    def mean(self, metric: str) -> float | None:
+        """Mean over episodes of a metric, in [0, 1]."""
+        return None if (values := self.values(metric)) is None else float(values.mean())
 
     def to_dict(self) -> dict[str, Any]:
         """Return the object that `sinkshot eval --json` prints."""
         recipe = self.recipe
-        answer = {
+        answer: dict[str, Any] = {
             "method": self.method,
             "preprocess": self.preprocess,
             "way": recipe.way,
@@ -76,9 +97,7 @@ class Result:
             "engine": self.engine,
             "seconds": self.seconds,
         }
-        if self.auroc is not None:
-            answer["auroc"] = self.auroc
-        return answer
+        return answer | {name: mean for name in OPEN_SET if (mean := self.mean(name)) is not None}
 
 
 @dataclass(frozen=True)
@@ -187,6 +206,7 @@ def _job(
     if chain is None and base is None and not _means_known(steps, means):
         steps = preprocessing.parse(chosen.without_base)
     chosen.check_base(base)
+    chosen.check_shots(_fewest_shots(episodes))
     own = chosen.imbalanced if recipe.protocol == "dirichlet" else {}
     return Job(bank, episodes, chosen, chosen.bind({**own, **hyper}), steps, base, means), tuple(notes)
 
@@ -236,11 +256,19 @@ def _check_episodes(episodes: Episodes | Recipe, bank: FeatureBank) -> None:
                 raise InputError(f"class {label} has no support in some episode; every class needs one.")
 
 
+def _fewest_shots(episodes: Episodes | Recipe) -> int:
+    """Supports of the class that has fewest, in any episode."""
+    if isinstance(episodes, Recipe):
+        return episodes.shot
+    counts = (episodes.support_labels[..., None] == np.arange(episodes.recipe.way)).sum(axis=1)  # [R, way]
+    return int(counts.min())
+
+
 def _run(job: Job, engine: Engine, notes: tuple[str, ...], progress: Progress | None) -> Result:
     """Collect chunk by chunk; an interrupt hands out what is finished."""
     start = time.perf_counter()
     accuracies: list[NDArray[np.float64]] = []
-    aurocs: list[NDArray[np.float64]] = []
+    rejections: list[Mapping[str, NDArray[np.float64]]] = []
 
     def result() -> Result:
         return Result(
@@ -252,15 +280,14 @@ def _run(job: Job, engine: Engine, notes: tuple[str, ...], progress: Progress | 
             engine=engine.name,
             hyper=job.hyper,
             notes=notes,
-            auroc_per_episode=np.concatenate(aurocs) if aurocs else None,
+            **{f"{name}_per_episode": np.concatenate([one[name] for one in rejections]) for name in rejections[0]},
         )
 
     done = 0
     try:
-        for accuracy, auroc in engine.run():
+        for accuracy, rejection in engine.run():
             accuracies.append(accuracy)
-            if auroc is not None:
-                aurocs.append(auroc)
+            rejections.append(rejection)
             done += len(accuracy)
             if progress is not None:
                 progress(done, job.total)

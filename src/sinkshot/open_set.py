@@ -6,7 +6,7 @@ averaged afterwards: scores of different episodes are never compared.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,15 @@ from numpy.typing import NDArray
 from sinkshot.errors import InputError
 
 Floats = NDArray[np.float64]
+Metric = Literal["accuracy", "auroc", "aupr", "fpr95"]
+"""What an evaluation tells of an episode, the last three under the protocol `open-set`."""
+OPEN_SET = ("auroc", "aupr", "fpr95")
+TITLES: dict[str, str] = {"accuracy": "accuracy", "auroc": "AUROC", "aupr": "AUPR", "fpr95": "FPR95"}
+
+
+def sign(metric: str) -> int:
+    """1 for a metric of which more is better, -1 for one of which less is."""
+    return -1 if metric == "fpr95" else 1
 
 
 def auroc(unknown: Any, strange: Any) -> Floats:
@@ -31,14 +40,7 @@ def auroc(unknown: Any, strange: Any) -> Floats:
     >>> float(auroc([0.1, 0.4, 0.35, 0.8], [False, False, True, True]))
     0.75
     """
-    scores, positive = _checked(unknown, strange)
-    order = np.argsort(scores, axis=-1, kind="stable")
-    ranked = np.take_along_axis(scores, order, axis=-1)
-    rank = _mean_rank(ranked)
-    of_positive = np.where(np.take_along_axis(positive, order, axis=-1), rank, 0.0).sum(axis=-1)
-    positives = positive.sum(axis=-1)
-    pairs = positives * (positive.shape[-1] - positives)
-    return np.asarray((of_positive - positives * (positives + 1) / 2) / pairs)
+    return _auroc(*_curve(unknown, strange))
 
 
 def aupr(unknown: Any, strange: Any) -> Floats:
@@ -51,10 +53,7 @@ def aupr(unknown: Any, strange: Any) -> Floats:
     >>> float(aupr([0.1, 0.4, 0.35, 0.8], [False, False, True, True]))
     0.8333333333333333
     """
-    hits, alarms = _curve(unknown, strange)
-    precision = hits / np.maximum(hits + alarms, 1)
-    gain = np.diff(hits, axis=-1, prepend=0) / hits[..., -1:]
-    return np.asarray((precision * gain).sum(axis=-1))
+    return _aupr(*_curve(unknown, strange))
 
 
 def fpr_at_tpr(unknown: Any, strange: Any, tpr: float = 0.95) -> Floats:
@@ -67,7 +66,28 @@ def fpr_at_tpr(unknown: Any, strange: Any, tpr: float = 0.95) -> Floats:
     >>> float(fpr_at_tpr([0.1, 0.4, 0.35, 0.8], [False, False, True, True]))
     0.5
     """
-    hits, alarms = _curve(unknown, strange)
+    return _fpr_at_tpr(*_curve(unknown, strange), tpr)
+
+
+def measures(unknown: Any, strange: Any) -> dict[str, Floats]:
+    """All three by the names that results have for them: auroc, aupr and fpr95. Parameters are those of `auroc`."""
+    curve = _curve(unknown, strange)
+    return {"auroc": _auroc(*curve), "aupr": _aupr(*curve), "fpr95": _fpr_at_tpr(*curve, 0.95)}
+
+
+def _auroc(hits: Floats, alarms: Floats) -> Floats:
+    below = np.concatenate([np.zeros_like(hits[..., :1]), hits[..., :-1]], axis=-1)
+    area = (np.diff(alarms, axis=-1, prepend=0) * (hits + below) / 2).sum(axis=-1)
+    return np.asarray(area / (hits[..., -1] * alarms[..., -1]))
+
+
+def _aupr(hits: Floats, alarms: Floats) -> Floats:
+    precision = hits / (hits + alarms)
+    gain = np.diff(hits, axis=-1, prepend=0) / hits[..., -1:]
+    return np.asarray((precision * gain).sum(axis=-1))
+
+
+def _fpr_at_tpr(hits: Floats, alarms: Floats, tpr: float) -> Floats:
     enough = hits >= tpr * hits[..., -1:] - 1e-9
     first = enough.argmax(axis=-1)[..., None]
     return np.asarray((np.take_along_axis(alarms, first, axis=-1) / alarms[..., -1:])[..., 0])
@@ -82,17 +102,6 @@ def _checked(unknown: Any, strange: Any) -> tuple[Floats, NDArray[np.bool_]]:
     if not (positive.any(axis=-1) & ~positive.all(axis=-1)).all():
         raise InputError("every episode needs queries of known and of unknown classes.")
     return scores, positive
-
-
-def _mean_rank(ranked: Floats) -> Floats:
-    """Ranks from 1 of rising scores, equal scores sharing the mean of theirs."""
-    size = ranked.shape[-1]
-    first = np.concatenate([np.ones_like(ranked[..., :1], dtype=bool), np.diff(ranked, axis=-1) > 0], axis=-1)
-    last = np.concatenate([first[..., 1:], np.ones_like(first[..., :1])], axis=-1)
-    at = np.arange(size)
-    lowest = np.maximum.accumulate(np.where(first, at, 0), axis=-1)
-    highest = np.flip(np.minimum.accumulate(np.flip(np.where(last, at, size), axis=-1), axis=-1), axis=-1)
-    return np.asarray((lowest + highest) / 2 + 1)
 
 
 def _curve(unknown: Any, strange: Any) -> tuple[Floats, Floats]:

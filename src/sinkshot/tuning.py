@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Any, Literal
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +25,8 @@ from sinkshot.engines import pick
 from sinkshot.episodes import Episodes, Recipe
 from sinkshot.errors import InputError, whole
 from sinkshot.evaluate import Paired, Progress, _job, evaluate, half_width
+from sinkshot.open_set import Metric, sign
 
-Metric = Literal["accuracy", "auroc"]
 _LEAST = 25  # episodes of the first round: fewer would leave out by chance
 _MOST = 10_000  # candidates
 
@@ -71,8 +71,8 @@ class Tuned:
 
     @property
     def improved(self) -> bool:
-        """Whether the best candidate is above the defaults by more than the interval of the difference."""
-        return self.check is not None and self.check.difference > self.check.ci95
+        """Whether the best candidate is better than the defaults by more than the interval of the difference."""
+        return self.check is not None and sign(self.metric) * self.check.difference > self.check.ci95
 
     @property
     def best(self) -> Candidate:
@@ -153,8 +153,8 @@ def tune(
         Try so many of the combinations, drawn at random by the recipe's seed, instead of all.
     classes : str, optional
         Use these classes of the bank alone, by number: "0-9,12". Then the bank may be of any split: judge on the rest.
-    metric : {"accuracy", "auroc"}
-        What to choose by; "auroc" is for `open-set`.
+    metric : {"accuracy", "auroc", "aupr", "fpr95"}
+        What to choose by; all but accuracy are for `open-set`, and of fpr95 less is better.
     base, device, engine, progress
         As in `evaluate`.
 
@@ -171,8 +171,10 @@ def tune(
     else:
         bank = part(bank, classes)
     whole("episodes", recipe.episodes, 2)
-    if metric not in ("accuracy", "auroc") or (metric == "auroc" and recipe.protocol != "open-set"):
-        raise InputError(f"metric must be accuracy, or auroc under the protocol open-set; {metric!r} was given.")
+    if metric not in get_args(Metric) or (metric != "accuracy" and recipe.protocol != "open-set"):
+        raise InputError(
+            f"metric must be accuracy, or auroc, aupr or fpr95 under the protocol open-set; {metric!r} was given."
+        )
     listed = _candidates(method, grid or {}, preprocess, random, recipe)
     how = {"base": base, "device": device, "engine": engine}
     return _Search(bank, recipe, method, metric, how, progress).run(listed)
@@ -201,20 +203,24 @@ class _Search:
             for end in rounds:
                 seen = self._draw(len(default.values), end - len(default.values))
                 default = self._extended(default, seen)
-                left = sorted((self._extended(one, seen) for one in left), key=lambda one: -one.mean)
+                left = sorted((self._extended(one, seen) for one in left), key=self._worse)
                 keep = len(left) if end == rounds[-1] else math.ceil(len(left) / 2)
                 left, out = left[:keep], left[keep:] + out
             found = Tuned(self.method, self.recipe, self.metric, default, (*left, *out))
-            if left[0].mean <= default.mean:
+            if self._worse(left[0]) >= self._worse(default):
                 return found
             fresh = self._draw(self.recipe.episodes, self.recipe.episodes)
             apart = self._values(left[0], fresh) - self._values(default, fresh)
             return replace(found, check=Paired(left[0].options, "default", float(apart.mean()), half_width(apart)))
         except KeyboardInterrupt:
             seen_any = [one for one in (*left, *out) if len(one.values)]
-            ranked = sorted(seen_any, key=lambda one: (-len(one.values), -one.mean))
+            ranked = sorted(seen_any, key=lambda one: (-len(one.values), self._worse(one)))
             found = Tuned(self.method, self.recipe, self.metric, default, tuple(ranked))
             raise Stopped(found if ranked else None) from None
+
+    def _worse(self, candidate: Candidate) -> float:
+        """A number that is the higher, the worse a candidate does."""
+        return -sign(self.metric) * candidate.mean
 
     def _draw(self, first: int, count: int) -> Episodes:
         return self.recipe.draw(self.bank.labels, first, count, self.bank.class_names)
@@ -236,7 +242,7 @@ class _Search:
         self.done += len(episodes)
         if self.progress is not None:
             self.progress(self.done, self.total)
-        return np.asarray(result.per_episode if self.metric == "accuracy" else result.auroc_per_episode)
+        return np.asarray(result.values(self.metric))
 
 
 def _rounds(candidates: int, episodes: int) -> list[int]:

@@ -60,9 +60,13 @@ def test_several_methods_share_their_episodes_and_are_compared(npz):
     assert "PEMbE needs is not known, so PE" in done.stderr  # nothing is known of the base classes
 
 
-def test_open_set_adds_auroc(npz):
-    answer = json.loads(sinkshot("eval", npz, "--method", "ncm", "--protocol", "open-set", *QUICK, "--json").stdout)
+def test_open_set_adds_how_well_unknown_queries_are_rejected(npz):
+    words = ("eval", npz, "--method", "ncm", "--protocol", "open-set", *QUICK)
+    answer = json.loads(sinkshot(*words, "--json").stdout)
     assert 0.5 < answer["auroc"] <= 1.0
+    assert 0.5 < answer["aupr"] <= 1.0
+    assert 0.0 <= answer["fpr95"] < 0.5
+    assert re.search(r"accuracy +AUROC +AUPR +FPR95 +episodes", sinkshot(*words).stdout)
 
 
 def test_people_get_percent_with_two_digits(npz):

@@ -42,6 +42,8 @@ def test_what_a_method_assumes_is_said_in_words_and_in_json():
     text = listed()
     assert "pt-map  (transductive; PEMaE; takes equal class sizes for granted; can be told class sizes)" in text
     assert traits(METHODS["ncm"]) == []
+    assert traits(METHODS["nn-ratio"]) == ["another score of the unknown alone, for open-set"]
+    assert traits(METHODS["openmax"]) == ["needs 2 supports of a class"]
 
 
 def test_all_has_the_methods_that_need_a_training_with_reason_and_the_papers_values():
@@ -75,12 +77,20 @@ def test_no_method_is_on_both_lists():
 
 
 def test_words_for_groups_become_their_methods_each_once():
-    everything, of_group = chosen(["bms", "all"])
+    everything, of_group = chosen(["bms", "all"], "open-set")
     assert everything[0] == "bms"
     assert sorted(everything) == sorted(METHODS)
     assert of_group == set(METHODS) - {"bms"}
-    inductive, _ = chosen(["inductive"])
+    inductive, _ = chosen(["inductive"], "open-set")
     assert set(inductive) == {name for name, method in METHODS.items() if not method.transductive}
+
+
+def test_methods_that_are_another_score_of_the_unknown_join_a_group_only_where_there_is_an_unknown():
+    scores = {name for name, method in METHODS.items() if method.open_set}
+    assert {"max-probability", "nn-ratio"} <= scores
+    for protocol in ("balanced", "dirichlet", "official"):
+        assert set(chosen(["all"], protocol)[0]) == set(METHODS) - scores
+    assert chosen(["nn-ratio"], "balanced") == (["nn-ratio"], set())
 
 
 def test_all_runs_what_can_run_and_names_what_cannot_with_the_reason(tmp_path, blobs):
@@ -92,7 +102,8 @@ def test_all_runs_what_can_run_and_names_what_cannot_with_the_reason(tmp_path, b
     answer = json.loads(done.stdout)
     measured = [result["method"] for result in answer["results"]]
     left_out = {line.split()[0] for line in done.stderr.splitlines() if " is left out: " in line}
-    assert set(measured) | left_out == set(METHODS)
+    assert set(measured) | left_out == {name for name, method in METHODS.items() if not method.open_set}
+    assert "openmax is left out: openmax needs at least 2 supports of each class" in done.stderr
     assert "distribution-calibration is left out: distribution-calibration needs features of the base" in done.stderr
     assert {pair["b"] for pair in answer["paired"]} == {"bms"}
     assert [pair["a"] for pair in answer["paired"]] == [name for name in measured if name != "bms"]

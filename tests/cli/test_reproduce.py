@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 
 from sinkshot import FeatureBank
+from sinkshot.cli.reproduce import progress_line
+from sinkshot.studies.progress import Progress
 
 STUDY = """
 title = "Toys"
@@ -96,7 +98,8 @@ def test_json_is_one_object_and_nothing_else(home):
     assert [(p["row"], p["column"]) for p in answer["places"]] == [
         (row, column) for row in ("NCM", "k-means") for column in ("1-shot", "2-shot")
     ]
-    assert answer["places"][0]["paper"] == {"mean": 90.0, "ci95": 0.1}
+    assert answer["places"][0]["paper"] == {"text": "90.00 ± 0.10", "mean": 0.9, "ci95": 0.001}  # shares, as ours
+    assert 0 < answer["places"][0]["mean"] < 1
     assert answer["places"][0]["result"]["episodes"] == 40
     assert answer["claims"][0]["verdict"] in ("holds", "does not hold", "cannot be told")
     assert len(answer["missing"]) == 1
@@ -112,6 +115,14 @@ def test_list_says_what_each_study_needs_and_which_banks_are_there(home):
     told = sinkshot(*words, cwd=home).stdout
     assert re.search(r"toys\S* +Table 0 +Toys +4 of 6 +toy_missing_novel", told)
     assert not (home / "sinkshot-report").exists()
+
+
+def test_a_file_that_a_banks_toml_names_and_that_is_gone_is_said(home, tmp_path):
+    (tmp_path / "banks.toml").write_text('[[banks]]\ndata_set = "toy"\nbackbone = "missing"\nfile = "gone.npz"\n')
+    words = ("reproduce", "--study", "toys.toml", "--banks", "banks", "--banks", tmp_path, "--out", "first")
+    said = sinkshot(*words, cwd=home).stdout
+    assert f"A banks.toml names {tmp_path / 'gone.npz'}, which does not exist." in said
+    assert "Put it as" in said
 
 
 def test_episodes_and_seed_are_the_persons(home):
@@ -198,3 +209,21 @@ def test_a_terminal_is_told_how_far_it_is(home):
     assert re.search(rb"[0-3] of 4 cells", seen)
     assert re.search(rb"\d:\d\d left", seen)
     assert b"ncm, 1-shot" in seen
+
+
+def test_a_log_is_told_in_plain_lines_how_far_it_is(capsys):
+    with progress_line(every=0.0) as tell:
+        tell(Progress(0, 4, 2400, None, "ncm, 1-shot"))
+        tell(Progress(3, 4, 1000, 71.6, "bms, 5-shot"))
+    said = capsys.readouterr()
+    assert said.err.splitlines() == [
+        "0 of 4 cells are done, 2,400 episodes to go (ncm, 1-shot)",
+        "3 of 4 cells are done, 1,000 episodes to go, 1:12 left (bms, 5-shot)",
+    ]
+    assert said.out == ""
+
+
+def test_a_log_of_a_short_run_has_no_lines(capsys):
+    with progress_line() as tell:
+        tell(Progress(0, 4, 2400, None, "ncm, 1-shot"))
+    assert capsys.readouterr().err == ""

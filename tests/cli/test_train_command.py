@@ -15,9 +15,12 @@ import pytest
 pytest.importorskip("torch")
 sys.path.insert(0, str(Path(__file__).parents[1] / "backbones"))
 
+from image_files import folder
 from patterns import patterns, recipe_file
+from PIL import Image
 from typer.testing import CliRunner
 
+from sinkshot.backbones.datasets import known
 from sinkshot.cli.app import app
 
 CPU = ("--device", "cpu")
@@ -107,6 +110,61 @@ def test_bad_input_is_a_sentence(toy, tmp_path, words, answer):
     done = sinkshot("train", toy / "set", *(word for pair in given.items() for word in pair))
     assert done.exit_code == 2
     assert answer in done.stderr
+
+
+def test_base_and_validation_images_are_enough_and_so_are_base_images_alone(toy, tmp_path):
+    words = ("--recipe", toy / "toy.toml", "--epochs", "1", "--set", "stage.train.batch=16", "--subset", *CPU)
+    for split, word in (("base", "train"), ("validation", "val")):
+        lines = ["filename,label"]
+        for name in known.get("mini-imagenet").splits[split]:
+            folder(tmp_path / "mini" / "images", [name], each=6, size=20)
+            lines += [f"{name}/{index:03d}.png,{name}" for index in range(6)]
+        (tmp_path / "mini" / f"{word}.csv").write_text("\n".join(lines))
+    done = sinkshot("train", tmp_path / "mini", *words, "--out", tmp_path / "two")
+    assert "weights: " in done.stdout, done.output
+    assert "best.safetensors" in done.stdout
+    folder(tmp_path / "base", known.get("cifar-fs").splits["base"], each=1, size=20)
+    done = sinkshot("train", tmp_path / "base", *words, "--out", tmp_path / "one")
+    assert "last.safetensors" in done.stdout, done.output
+    folder(tmp_path / "novel", known.get("cifar-fs").splits["novel"], each=1, size=20)
+    done = sinkshot("train", tmp_path / "novel", *words, "--out", tmp_path / "none")
+    assert done.exit_code == 2
+    assert "holds no images of the split 'base'" in done.stderr
+
+
+def test_a_run_that_never_began_is_checked_although_it_is_to_go_on(toy, tmp_path):
+    images = patterns(tmp_path / "images", 3, 4, 0)
+    (images / "empty").mkdir()
+    words = ("--recipe", toy / "toy.toml", "--out", tmp_path / "run", "--resume", *CPU)
+    assert "class 'empty' has no images" in sinkshot("train", images, *words).stderr
+
+
+def test_images_of_any_size_are_trained_on(toy, tmp_path):
+    photos = patterns(tmp_path / "photos", 3, 8, 0)
+    with Image.open(photos / "photos00" / "000.png") as image:
+        image.resize((48, 30)).save(photos / "photos00" / "000.png")
+    words = ("--recipe", toy / "toy.toml", "--epochs", "1", "--set", "stage.train.batch=16")
+    done = sinkshot("train", photos, *words, "--out", tmp_path / "run", *CPU)
+    assert done.exit_code == 0, done.output
+
+
+def test_what_is_wrong_with_base_and_validation_images_is_told_at_once_and_a_subset_is_allowed(toy, tmp_path):
+    for split in ("base", "validation"):
+        folder(tmp_path / "set", known.get("cifar-fs").splits[split], each=7, size=20)
+    words = ("train", tmp_path / "set", "--recipe", toy / "toy.toml", "--data-set", "cifar-fs", "--epochs", "1")
+    words = (*words, "--out", tmp_path / "run", *CPU)
+    done = sinkshot(*words)
+    assert done.exit_code == 2
+    assert "80 things are wrong with the images" in done.stderr
+    assert "class 'apple' has 7 images, 600 expected" in done.stderr
+    (tmp_path / "set" / "apple" / "000.png").write_bytes(b"no image")
+    (tmp_path / "set" / "otter" / "006.png").write_bytes(b"no image")
+    done = sinkshot(*words, "--subset")
+    assert "apple/000.png: it is no image" in done.stderr
+    assert "otter/006.png: it is no image" in done.stderr
+    for name in ("apple/000.png", "otter/006.png"):
+        (tmp_path / "set" / name).unlink()
+    assert sinkshot(*words, "--subset").exit_code == 0
 
 
 def test_missing_images_and_images_that_are_none_are_named(toy, tmp_path):

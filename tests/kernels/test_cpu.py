@@ -177,15 +177,15 @@ def test_an_engine_that_cannot_is_refused(bundled):
         evaluate(bundled, Recipe(episodes=20), method="bms", preprocess="PEZE", engine="numba")
 
 
-def test_the_person_is_told_of_a_compilation(caplog):
+def test_the_person_is_told_of_the_first_compilation_and_of_no_other(caplog, monkeypatch):
+    monkeypatch.setattr(threads._Announcement, "said", False)
 
     def _twice(x):
         for i in range(len(x)):
             x[i] *= 2
 
-    fresh = numba.njit(_twice)
     with caplog.at_level(logging.INFO, logger="sinkshot"):
-        threads.in_batches(fresh, 1, lambda _: fresh(np.ones(3)))
-        assert caplog.text.count("compiling") == 1
-        threads.in_batches(fresh, 1, lambda _: fresh(np.ones(3)))
-        assert caplog.text.count("compiling") == 1
+        for fresh in (numba.njit(_twice), numba.njit(_twice)):
+            threads.in_batches(fresh, 1, lambda _, fresh=fresh: fresh(np.ones(3)))
+            assert len(fresh.signatures) == 1
+            assert caplog.text.count("compiling") == 1

@@ -32,7 +32,10 @@ QUICK = {
 # Where a claim cannot be had to the default beside its test, and why.
 AGREE: dict[str, float] = {}  # NumPy against torch
 SINGLE: dict[str, float] = {}  # float32 against float64
-FOUND = {"paddle": 0.5}  # favours few classes on purpose, and 16 features are too few to outweigh that
+FOUND = {
+    "openmax": 0.7,  # takes most from the nearest class, which classes as much alike as these can upset
+    "paddle": 0.5,  # favours few classes on purpose, and 16 features are too few to outweigh that
+}
 BY_NUMBER = {"tafssl-pca-bkm": "its k-means starts at rows that are drawn by their number"}
 
 
@@ -149,6 +152,10 @@ def test_float32_agrees_with_float64(name, xp):
     ids=str,
 )
 def test_odd_sizes_give_finite_probabilities(name, size):
+    if min(size.get("shots", (2,))) < (least := METHODS[name].least_shots):
+        with pytest.raises(InputError, match=f"{name} needs at least {least} supports of each class"):
+            answer(name, make_task(**size))
+        return
     p = probabilities(name, make_task(**size))
     assert np.isfinite(p).all()
     np.testing.assert_allclose(p.sum(axis=-1), 1.0, atol=1e-6)

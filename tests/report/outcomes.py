@@ -21,7 +21,7 @@ from sinkshot.studies.study import BankKey, Cell, Claim, Column, Entry, Measure,
 HERE = BankKey("cifar-fs", ("wrn-28-10",))
 HOSTILE = "<script>alert('x')</script>"
 ODD = "50 % of $x_1$ & \\frac{a}{b} #~^ | `*[λ] \N{EN DASH} 文\x07"
-EPISODES = 60
+EPISODES = 10_000  # as many as the paper has: their counts are as wide as they get
 
 
 def stored(cell: Cell, mean: float, seed: int, seconds: float = 1.5) -> Stored:
@@ -37,6 +37,8 @@ def stored(cell: Cell, mean: float, seed: int, seconds: float = 1.5) -> Stored:
         engine="numpy",
         hyper=dict(cell.hyper),
         auroc_per_episode=random.uniform(0.7, 0.9, cell.recipe.episodes) if opened else None,
+        aupr_per_episode=random.uniform(0.6, 0.9, cell.recipe.episodes) if opened else None,
+        fpr95_per_episode=random.uniform(0.2, 0.9, cell.recipe.episodes) if opened else None,
         bank=cell.bank,
         bank_hash="0123456789abcdef" * 4,
         version="0.1.0+abc",

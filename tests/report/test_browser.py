@@ -70,6 +70,20 @@ def test_what_is_wider_than_the_screen_scrolls_by_itself(browser: Browser, folde
     assert scrolling > 0
 
 
+@pytest.mark.parametrize("screen", SCREENS)
+def test_numbers_of_a_place_do_not_cover_each_other(browser: Browser, folder: Path, screen: str) -> None:
+    browser.open(folder / "index.html", *SCREENS[screen])
+    browser.ask(OPEN_ALL)
+    covered = browser.ask(
+        "[...document.querySelectorAll('.trio')].filter(trio => {"
+        " const boxes = [...trio.children].map(part => part.getBoundingClientRect());"
+        " const meet = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 0.5"
+        " && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 0.5;"
+        " return boxes.some((a, i) => boxes.slice(i + 1).some(b => meet(a, b))); }).map(trio => trio.textContent)"
+    )
+    assert covered == []
+
+
 def test_text_is_large_enough_to_read_on_a_phone(browser: Browser, folder: Path) -> None:
     browser.open(folder / "index.html", *SCREENS["phone"])
     smallest = browser.ask(

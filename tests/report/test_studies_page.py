@@ -16,6 +16,7 @@ import pytest
 from outcomes import EPISODES, HERE, HOSTILE, cell, odd, odd_study, outcome_of, stored
 from pages import Page
 
+from sinkshot.episodes import Recipe
 from sinkshot.errors import InputError
 from sinkshot.report.cells import flat
 from sinkshot.report.pairs import match, meetings
@@ -311,6 +312,20 @@ def test_a_value_printed_without_an_interval_is_a_point() -> None:
     assert standing(0.0, 0.0) == "level"
 
 
+def test_one_episode_decides_nothing() -> None:
+    alone, two = (replace(cell(), recipe=Recipe(episodes=count)) for count in (1, 2))
+    entries = tuple(Entry(one, Value("1.00 ± 0.10", 1.0, 0.1)) for one in (alone, two))
+    results = {
+        one: replace(stored(one, 50.0, 0), per_episode=np.full(one.recipe.episodes, 0.5)) for one in (alone, two)
+    }
+    ((first, second),) = places(Sheet("", (Column("1"), Column("2")), (Row("NCM", entries),)), results)
+    assert (first.difference, first.standing) == (49.0, None)
+    assert (second.difference, second.standing) == (49.0, "above")
+    assert tally([first, second]).judged == 1
+    assert match(np.array([0.9]), np.array([0.1])).standing == "level"
+    assert match(np.array([0.9, 0.9]), np.array([0.1, 0.1])).standing == "above"
+
+
 def test_the_best_of_a_group_is_marked_if_it_has_a_rival() -> None:
     means = {"": 70.0, "E": 90.0, "PE": 80.0}
     rows = tuple(Row(chain, (Entry(cell(chain=chain)),), "alone" if chain == "PE" else "both") for chain in means)
@@ -340,6 +355,16 @@ def test_tally_counts_places() -> None:
     counted = tally([*some, Place(Entry(cell(), value)), Place(Entry(None, value)), Place(Entry(cell()), 50.0, 1.0)])
     assert (counted.level, counted.above, counted.below, counted.judged) == (1, 2, 1, 4)
     assert (counted.measured, counted.wanted) == (5, 6)
+
+
+def test_of_false_alarms_the_fewest_are_best_and_fewer_stand_above() -> None:
+    value = Value("50 ± 1", 50.0, 1.0)
+    fewer, more = (Place(Entry(cell(), value, "fpr95"), here, 1.0) for here in (40.0, 60.0))
+    assert (fewer.standing, more.standing) == ("above", "below")
+    assert fewer.worth > more.worth
+    apart = match(np.array([0.1, 0.2, 0.15]), np.array([0.4, 0.5, 0.4]), "fpr95")
+    assert (apart.wins, apart.losses, apart.standing) == (3, 0, "above")
+    assert apart.difference < 0
 
 
 def test_a_match_is_the_paired_difference() -> None:
@@ -382,7 +407,7 @@ def test_paired_differences_stand_on_the_page(page: Page, report: Report) -> Non
     for line in lines:
         for found in filter(None, line.matches):
             assert f"{signed(found.difference)} ± {found.ci95:.2f}" in text
-            assert f"won, tied, lost: {found.wins} / {found.ties} / {found.losses}" in text
+            assert f"won, tied, lost: {found.wins:,} / {found.ties:,} / {found.losses:,}" in text
 
 
 def test_importing_the_report_leaves_matplotlib_alone() -> None:

@@ -110,6 +110,20 @@ def test_tables_of_the_paper_compile(folder: Path) -> None:
     assert len(labels) == len(set(labels)) == source.count("\\caption{")
 
 
+def test_a_caption_says_once_what_study_and_sheet_are_both_called() -> None:
+    one = cell()
+    sheet = Sheet("Birds", (Column("1-shot"),), (Row("NCM", (Entry(one),)),))
+    study = Study("birds", "Birds", "table", "", "", (sheet,))
+    assert "\\caption{Birds. Percent" in latex_tables([study], {one: stored(one, 80.0, 0)})
+
+
+def test_two_studies_of_one_name_have_labels_of_their_own() -> None:
+    first, second = odd(), odd()
+    source = latex_tables([*first.studies, *second.studies], first.results)
+    labels = re.findall(r"\\label\{(.*?)\}", source)
+    assert len(set(labels)) == len(labels) == 2
+
+
 @pytest.mark.parametrize("kind", ["table", "curve"])
 def test_whatever_a_name_holds_the_table_compiles(kind: str) -> None:
     outcome = odd(kind)

@@ -33,8 +33,8 @@ class World:
         values = (mean + 10 * (shared - shared.mean()) + noise * (own - own.mean())) / 100
         ci95 = 1.96 * values.std(ddof=1) / 20
         self.results[cell] = SimpleNamespace(accuracy=values.mean(), ci95=ci95, per_episode=values, auroc=None)
-        if metric == "auroc":
-            self.results[cell].auroc, self.results[cell].auroc_per_episode = values.mean(), values
+        if metric != "accuracy":
+            vars(self.results[cell]).update({metric: values.mean(), f"{metric}_per_episode": values})
             self.results[cell].accuracy, self.results[cell].per_episode = 0.2, np.full(400, 0.2)
         return Entry(cell, None, metric)
 
@@ -145,6 +145,17 @@ def test_auroc_is_judged_where_it_is_the_metric(world):
     assert world.judge(sheet, "above-value", row="ncm", value=72).verdict == "cannot be told"
 
 
+def test_of_the_share_of_false_alarms_less_is_better(world):
+    rows = tuple(Row(k, (world.entry(v, 0.5, metric="fpr95"),)) for k, v in {"a": 30, "b": 35, "c": 60}.items())
+    sheet = Sheet("Sheet", (Column("FPR95"),), rows)
+    best = world.judge(sheet, "best-row", row="a")
+    assert best.verdict == "holds"
+    assert "b 35.00, difference -5.00" in best.evidence  # the nearest of them
+    assert world.judge(sheet, "best-row", row="b").verdict == "does not hold"
+    assert world.judge(sheet, "row-above-row", row="b", other="c").verdict == "holds"
+    assert world.judge(sheet, "row-above-row", row="c", other="b").verdict == "does not hold"
+
+
 def test_merged_backbones_are_set_against_the_best_of_them(world):
     both = world.entry(85, bank=replace(KEY, backbones=("wrn", "resnet"))).cell
     sheet = Sheet("Sheet", (Column("1-shot"),), (Row("both", (Entry(both),)),))
@@ -167,6 +178,11 @@ def test_a_curve_rises_to_a_plateau(world):
     found = world.judge(sheet, "rises-to-plateau")
     assert found.verdict == "holds"
     assert "84.14 at 10, 87.21 at 150" in found.evidence
+
+
+def test_a_plateau_that_gains_nothing_is_told_without_a_sign(world):
+    found = world.judge(world.curve(Q, [84.0, 85.0, 86.0, 87.0, 88.0, 88.0, 87.999]), "rises-to-plateau")
+    assert "the gain up to 75 is 4.00, and from there to 150 0.00." in found.evidence
 
 
 def test_a_straight_line_is_no_plateau(world):

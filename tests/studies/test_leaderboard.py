@@ -12,13 +12,17 @@ from toys import save
 import sinkshot
 from sinkshot import METHODS, FeatureBank, InputError, Scores, register
 from sinkshot.cli._boards import broken, print_boards
-from sinkshot.report.leaderboard import _named, board, drawing, front, time_of
+from sinkshot.open_set import TITLES
+from sinkshot.report.leaderboard import Rank, Spot, _named, board, drawing, front, time_of
+from sinkshot.report.places import Place
 from sinkshot.report.studies import write_report
 from sinkshot.studies import reading
 from sinkshot.studies.catalogue import Catalogue
 from sinkshot.studies.expanding import expand
+from sinkshot.studies.planning import plan
 from sinkshot.studies.running import run
 from sinkshot.studies.store import Store
+from sinkshot.studies.study import Entry
 
 HEAD = """
 title = "Toys"
@@ -76,7 +80,7 @@ def labels(study):
 
 def test_all_methods_are_rows_and_a_new_one_by_being_registered(written, newcomer):
     study = reading.read(written('{ methods = "all" }'))
-    assert labels(study) == list(METHODS)
+    assert labels(study) == [name for name, method in METHODS.items() if not method.open_set]
     assert "newcomer" in labels(study)
 
 
@@ -84,10 +88,18 @@ def test_kinds_part_the_registry_and_a_method_named_elsewhere_is_not_there_twice
     rows = '{ methods = "inductive" }, { methods = ["bms"], most = 7 }, { label = "k", method = "kmeans" }'
     study = reading.read(written(rows + ', { methods = "transductive" }', 'against = "bms"'))
     named = {cell.method for cell in study.cells()}
-    assert named == set(METHODS)
+    assert named == {name for name, method in METHODS.items() if not method.open_set}
     assert labels(study).count("bms") == 1
     assert "kmeans" not in labels(study)  # it has a row of its own, under another label
     assert study.sheets[0].rows[-1].entries[0].cell.most is None
+
+
+@pytest.mark.parametrize(
+    "row", ['{ methods = "all", protocol = "open-set" }', '{ methods = ["bms", "ncm", "nn-ratio"] }']
+)
+def test_a_method_that_is_another_score_is_a_row_of_open_sets_and_where_it_is_named(written, row):
+    assert "nn-ratio" in labels(reading.read(written(row)))
+    assert "nn-ratio" not in labels(reading.read(written('{ methods = "all" }')))
 
 
 def test_a_column_for_a_hyper_parameter_is_empty_where_a_method_has_none(written):
@@ -127,16 +139,24 @@ def test_a_board_is_carried_to_other_banks_and_nothing_there_speaks_of_a_paper(w
     assert not any(sheet.elsewhere for sheet in study.sheets)
 
 
+def test_a_method_that_needs_more_supports_is_left_out_with_the_reason(written, bank, tmp_path):
+    study = reading.read(written('{ methods = ["bms", "ncm", "openmax"] }'))
+    tasks, sentences = plan([study], save(bank, tmp_path), "cpu", elsewhere=False)
+    assert {cell.method for cell in tasks} == {"bms", "ncm"}
+    assert any(s.startswith("openmax cannot be measured on toy, net: openmax needs at least 2") for s in sentences)
+
+
 # --- the studies that come along ------------------------------------------------------------------------------------
 
 
 def test_the_leaderboard_has_every_method_balanced_dirichlet_and_open(newcomer):
     study = reading.find("leaderboard")
-    for sheet in study.sheets:
-        assert {cell.method for cell in sheet.cells()} == set(METHODS)
+    closed, opened = ({cell.method for cell in sheet.cells()} for sheet in study.sheets)
+    assert opened == set(METHODS)
+    assert closed == {name for name in opened if not METHODS[name].open_set}
     asked = {(cell.recipe.protocol, cell.recipe.shot) for cell in study.cells()}
     assert asked == {(protocol, shot) for protocol in ("balanced", "dirichlet", "open-set") for shot in (1, 5)}
-    assert {entry.metric for row in study.sheets[1].rows for entry in row.entries} == {"accuracy", "auroc"}
+    assert {entry.metric for row in study.sheets[1].rows for entry in row.entries} == set(TITLES)
 
 
 def test_imbalance_asks_every_transductive_method_and_tells_those_that_listen():
@@ -190,9 +210,19 @@ def test_differences_are_paired_and_cut_to_the_episodes_that_both_saw(outcome, b
     assert ranks["bms"].spots[0].match is None
 
 
+def test_a_row_that_lacks_a_hard_column_gains_nothing_by_it():
+    def rank(label, *heres):
+        return Rank(label, 0, tuple(Spot(Place(Entry(None, metric="fpr95"), here)) for here in heres))
+
+    partial, complete = rank("partial", None, 30.0), rank("complete", 60.0, 20.0)
+    middles = [100 - 60.0, 100 - 25.0]  # of which more is better
+    assert complete.above(middles) > partial.above(middles)
+
+
 def test_methods_are_ranked_by_their_mean_and_the_best_of_each_column_is_marked(outcome):
     shown = the_board(outcome)
-    means = [rank.mean for rank in shown.ranks]
+    complete = [[spot.place.here for spot in rank.spots] for rank in shown.ranks]
+    means = [np.mean(values) for values in complete if None not in values]
     assert means == sorted(means, reverse=True)
     assert shown.ranks[-1].label == "newcomer"
     for number in range(3):
@@ -219,6 +249,15 @@ def test_a_board_without_a_number_is_empty(written):
     assert drawing("x", shown).panels == ()
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_board_of_one_method_is_drawn(tmp_path, written, blobs):
+    study, catalogue = reading.read(written('{ methods = ["ncm"] }', "")), save(blobs, tmp_path)
+    with Store(tmp_path / "store.sqlite") as store:
+        results = run([study], catalogue, store).results
+    (first, second) = drawing("x", board(study, study.sheets[0], results)).panels
+    assert "nan" not in first.svg.lower() + second.svg.lower()
+
+
 def test_the_front_is_who_nobody_beats_in_both():
     @dataclasses.dataclass
     class Dot:
@@ -227,6 +266,7 @@ def test_the_front_is_who_nobody_beats_in_both():
 
     dots = [Dot(1, 50), Dot(2, 40), Dot(3, 60), Dot(3, 55), Dot(9, 60), Dot(10, 61)]
     assert [(dot.seconds, dot.value) for dot in front(dots)] == [(1, 50), (3, 60), (10, 61)]
+    assert [(dot.seconds, dot.value) for dot in front(dots, better=-1)] == [(1, 50), (2, 40)]
 
 
 def test_names_in_the_plot_do_not_lie_on_each_other():

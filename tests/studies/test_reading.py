@@ -150,7 +150,7 @@ def test_a_method_that_may_come_later_is_shown_by_the_papers_values_until_then(t
 
 
 def test_cells_are_keys_even_with_lists_among_their_hyper_parameters(tmp_path):
-    text = CURVE.replace('method = "bms"', 'method = "bms", set = { prior = [0.5, 0.5] }')
+    text = CURVE.replace('method = "bms"', 'method = "bms", way = 2, set = { prior = [0.5, 0.5] }')
     cell = written(tmp_path, text).cells()[0]
     assert dict(cell.hyper)["prior"] == (0.5, 0.5)
     assert {cell: 1}[cell] == 1
@@ -204,6 +204,7 @@ def test_studies_are_found_by_name_and_by_path(tmp_path):
         ("query = 10", "query = 0", "query must be a whole number of at least 1; 0 was given."),
         ("query = 10", "way = true", "way must be a whole number of at least 2; true was given."),
         ("query = 10", 'protocol = "balance"', "protocol must be one of balanced"),
+        ("query = 10", 'metric = "auroc"', "auroc is of queries of unknown classes; add protocol"),
         ('preprocess = ""', 'preprocess = "PEME"', "unknown preprocessing step 'ME'"),
         ('details = ["WRN"]', "details = []", "row 'other backbone' has 0 details; with the heads Method, Backbone"),
         ('values = ["", "-"]', 'values = [""]', "row 'other backbone' has 1 values, and its sheet 2 columns"),
@@ -212,6 +213,10 @@ def test_studies_are_found_by_name_and_by_path(tmp_path):
         ('label = "as they are"', 'group = "x"', "a row needs a label"),
         ("set = { lam = 5.0 }", "set = 5.0", "set must be a table"),
         ("set = { lam = 5.0 }", "set.lam.x = 5.0", "lam must be a number, a text"),
+        ("set = { lam = 7.0 }", 'set.lam = "seven"', "lam must be a number above 0; 'seven' was given."),
+        ("{ epochs = 3 }", "{ epochs = -3 }", "epochs (unless 'auto') must be a whole number of at least 0; -3"),
+        ("set = { lam = 7.0 }", 'set.variant = "letters"', "unknown variant of BMS 'letters'; did you mean 'letter'"),
+        ("set = { lam = 7.0 }", "set.prior = [0.5, 0.5]", "prior "),
         ("set = { lam = 5.0 }", "transfer = true", "a sheet can be carried over to other banks if it is about one"),
         ("set = { lam = 5.0 }", "sweep.query = [1, 2]", "a sheet has columns or a sweep, not both."),
         ('backbone = "wrn-28-10"', 'backbones = "wrn-28-10"', "backbones must be a list of names"),
@@ -290,6 +295,13 @@ def test_a_file_that_is_no_text_is_refused_in_a_sentence(tmp_path):
     file.write_bytes(b"title = '\xff'")
     with pytest.raises(InputError, match="is no text in UTF-8"):
         reading.read(file)
+
+
+@pytest.mark.parametrize(("rows", "where"), [("", 5), ("rows = []", 7)])
+def test_a_sheet_needs_rows(wrong, rows, where):
+    text = 'title = "a"\n[defaults]\ndata_set = "cub"\nbackbone = "resnet18"\n[[sheets]]\nlabel = "b"\n'
+    line, sentence = wrong(f"{text}{rows}\n")
+    assert (line, sentence) == (where, "a sheet needs [[sheets.rows]], each with a label and a method.")
 
 
 def test_a_study_needs_a_title_and_sheets(wrong):

@@ -33,10 +33,11 @@ def settled(catalogue):
     return settle(catalogue, cell())[0]
 
 
-def part(count, auroc=False, start=0.0):
+def part(count, opened=False, start=0.0):
     values = (start + np.arange(count)) / 10_000
     seconds = {"sample": 0.125, "prepare": 0.25, "classify": 0.5, "total": 1.0}
-    return Part(values, 1 - values if auroc else None, seconds, this_machine())
+    rejection = {"auroc": 1 - values, "aupr": values / 2, "fpr95": 1 - values / 2} if opened else {}
+    return Part(values, rejection, seconds, this_machine())
 
 
 def rows(place, query):
@@ -46,12 +47,14 @@ def rows(place, query):
 
 def test_what_is_written_is_read_again_bit_for_bit(place, settled):
     with Store(place) as store:
-        store.add(settled, 0, part(1000, auroc=True))
-        store.add(settled, 1000, part(500, auroc=True, start=1000))
+        store.add(settled, 0, part(1000, opened=True))
+        store.add(settled, 1000, part(500, opened=True, start=1000))
     with Store(place) as store:
         stored = store.get(settled, 1500)
     np.testing.assert_array_equal(stored.per_episode, np.arange(1500) / 10_000)
     np.testing.assert_array_equal(stored.auroc_per_episode, 1 - np.arange(1500) / 10_000)
+    np.testing.assert_array_equal(stored.aupr_per_episode, np.arange(1500) / 20_000)
+    np.testing.assert_array_equal(stored.fpr95_per_episode, 1 - np.arange(1500) / 20_000)
     assert stored.seconds == {"sample": 0.25, "prepare": 0.5, "classify": 1.0, "total": 2.0}
     assert (stored.method, stored.preprocess, stored.bank, stored.engine) == ("ncm", "PE", KEY, "numba")
     assert (stored.recipe.episodes, stored.recipe.seed, stored.recipe.way) == (1500, 0, 3)
@@ -204,3 +207,36 @@ def test_there_is_nothing_to_read_where_there_is_no_file(tmp_path):
         Store(tmp_path / "nowhere.sqlite", reading=True)
     with pytest.raises(InputError, match="folder that exists"):
         Store(Path(tmp_path / "no" / "where.sqlite"))
+
+
+def made_older(place):
+    """Take from a store what format 1 did not have."""
+    with sqlite3.connect(place) as database:
+        for name in ("aupr", "fpr95"):
+            database.execute(f"ALTER TABLE chunks DROP COLUMN {name}")
+        database.execute("PRAGMA user_version = 1")
+
+
+def test_a_store_of_format_1_is_read_as_it_is_and_takes_new_numbers_once_opened_for_writing(place, settled):
+    with Store(place) as store:
+        store.add(settled, 0, part(1000, opened=True))
+    made_older(place)
+    for reading in (True, False):
+        with Store(place, reading=reading) as store:
+            stored = store.get(settled, 1000)
+        np.testing.assert_array_equal(stored.auroc_per_episode, 1 - np.arange(1000) / 10_000)
+        assert stored.aupr is stored.fpr95 is None
+    with Store(place) as store:
+        store.add(settled, 0, part(1000, opened=True))
+        assert store.get(settled, 1000).aupr == pytest.approx(np.arange(1000).mean() / 20_000)
+
+
+def test_a_measure_that_some_chunks_lack_is_not_told_of_the_cell(place, settled):
+    with Store(place) as store:
+        store.add(settled, 0, part(1000, opened=True))
+    made_older(place)
+    with Store(place) as store:
+        store.add(settled, 1000, part(500, opened=True, start=1000))
+        stored = store.get(settled, 1500)
+    assert len(stored.auroc_per_episode) == 1500
+    assert stored.fpr95 is None

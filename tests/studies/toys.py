@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sinkshot.episodes import Recipe
+from sinkshot.open_set import OPEN_SET
 from sinkshot.studies.catalogue import Catalogue
 from sinkshot.studies.planning import distinct, plan
 from sinkshot.studies.running import run
@@ -48,7 +49,7 @@ def numbers(outcome):
     return {
         (stored.settings, stored.recipe, stored.engine, stored.bank_hash, stored.version): (
             stored.per_episode.tobytes(),
-            None if stored.auroc_per_episode is None else stored.auroc_per_episode.tobytes(),
+            *(None if (of := stored.values(name)) is None else of.tobytes() for name in OPEN_SET),
         )
         for stored in outcome.results.values()
     }

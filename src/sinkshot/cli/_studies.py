@@ -15,7 +15,7 @@ from sinkshot.studies.catalogue import Catalogue, Missing
 from sinkshot.studies.claims import Judgement, judge
 from sinkshot.studies.planning import whole_bank
 from sinkshot.studies.running import Outcome
-from sinkshot.studies.study import BankKey, Entry, Row, Sheet, Study
+from sinkshot.studies.study import BankKey, Entry, Row, Sheet, Study, Value
 
 _SIGNS = {"holds": "yes", "does not hold": "no", "cannot be told": "?"}
 
@@ -114,7 +114,7 @@ def _place(entry: Entry, sheet: Sheet, outcome: Outcome, brief: bool) -> str:
 def _number(entry: Entry, outcome: Outcome) -> tuple[float, float] | None:
     """Mean and half-width of a place, by its metric."""
     stored = None if entry.cell is None else outcome.results.get(entry.cell)
-    values = None if stored is None else stored.per_episode if entry.metric == "accuracy" else stored.auroc_per_episode
+    values = None if stored is None else stored.values(entry.metric)
     return None if values is None else (float(values.mean()), half_width(values))
 
 
@@ -146,13 +146,23 @@ def print_missing(outcome: Outcome, catalogue: Catalogue) -> None:
     if files:
         wanting = "a feature file" if len(files) == 1 else f"{len(files)} feature files"
         console.print(f"\nNot measured, for want of {wanting}: {', '.join(files)}")
-        console.print("Put them as .safetensors, .npz or .plk into a folder and give that with --banks DIR.")
+        them = "it" if len(files) == 1 else "them"
+        console.print(f"Put {them} as .safetensors, .npz or .plk into a folder and give that with --banks DIR.")
     keys = dict.fromkeys(key for study in outcome.studies for key in _keys(study))
-    about_files = {str(catalogue.files(key)) for key in keys}
+    lacking = [found for found in map(catalogue.files, keys) if isinstance(found, Missing)]
+    for file in dict.fromkeys(file for missing in lacking for file in missing.gone):
+        console.print(f"A banks.toml names {file}, which does not exist.", soft_wrap=True)
+    about_files = set(map(str, lacking))
     for sentence in outcome.missing:
         if sentence not in about_files:
             console.print(sentence, soft_wrap=True)
     console.print()
+
+
+def _printed(value: Value) -> dict[str, Any]:
+    """Return a value as the paper prints it and, like all numbers of the object, as shares of one."""
+    shares = (None if part is None else part / 100 for part in (value.mean, value.ci95))
+    return {"text": value.text, **dict(zip(("mean", "ci95"), shares, strict=True))}
 
 
 def answer(outcome: Outcome, page: Path) -> dict[str, Any]:
@@ -166,10 +176,16 @@ def answer(outcome: Outcome, page: Path) -> dict[str, Any]:
                     if number is None or entry.cell is None:
                         continue
                     stored = outcome.results[entry.cell]
-                    where = {"study": study.name, "sheet": sheet.label, "row": row.label, "column": column.label}
+                    where: dict[str, Any] = {
+                        "study": study.name,
+                        "sheet": sheet.label,
+                        "group": row.group,
+                        "row": row.label,
+                    }
+                    where |= {"details": list(row.details), "column_group": column.group, "column": column.label}
                     what = {"bank": str(stored.bank), **stored.to_dict(), "hyper": stored.hyper}
                     value = {"metric": entry.metric, "mean": number[0], "half_width": number[1]}
-                    paper = None if entry.paper is None else {"mean": entry.paper.mean, "ci95": entry.paper.ci95}
+                    paper = None if entry.paper is None else _printed(entry.paper)
                     places.append({**where, **value, "paper": paper, "elsewhere": sheet.elsewhere, "result": what})
     claims = [
         {"study": study.name, "claim": one.claim.text, "sheet": one.sheet, "verdict": one.verdict, "why": one.evidence}

@@ -17,6 +17,7 @@ from sinkshot.cli._console import guarded, out, percent, print_json
 from sinkshot.cli.reproduce import STORE
 from sinkshot.errors import InputError, unknown_name
 from sinkshot.evaluate import half_width
+from sinkshot.open_set import TITLES, sign
 from sinkshot.studies.settling import canonical
 from sinkshot.studies.store import Store, Stored
 
@@ -116,17 +117,16 @@ def of_methods(results: Sequence[Stored], a: str, b: str) -> Iterator[Difference
 
 
 def differences(one: Stored, other: Stored, cell: str) -> Iterator[Difference]:
-    """Yield the difference in accuracy and, in an open set, in AUROC."""
+    """Yield the difference in accuracy and, in an open set, in AUROC, AUPR and FPR95."""
     same = one.bank_hash == other.bank_hash and key(one)[:2] == key(other)[:2]
-    for metric in ("accuracy", "AUROC"):
-        name = "per_episode" if metric == "accuracy" else "auroc_per_episode"
-        of_one, of_other = getattr(one, name), getattr(other, name)
+    for name, metric in TITLES.items():
+        of_one, of_other = one.values(name), other.values(name)
         if of_one is None or of_other is None:
             continue
         count = min(len(of_one), len(of_other))
         if same:
             apart = of_one[:count] - of_other[:count]  # [R]
-            won, lost = int((apart > 0).sum()), int((apart < 0).sum())
+            won, lost = (int((way * sign(name) * apart > 0).sum()) for way in (1, -1))
             means = float(of_one[:count].mean()), float(of_other[:count].mean())
             counts = {"wins": won, "ties": count - won - lost, "losses": lost}
             yield Difference(
@@ -176,7 +176,8 @@ def show(a: str, b: str, pairs: Sequence[Difference]) -> None:
     table.add_column("")
     for pair in pairs:
         counts = f"{pair.wins:,}  {pair.ties:,}  {pair.losses:,}" if pair.paired else "other episodes"
-        unclear = "" if abs(pair.difference) > pair.ci95 else "equal" if not pair.difference else "not clear of zero"
+        clear = abs(pair.difference) > pair.ci95 and min(pair.episodes) > 1  # one episode has no interval
+        unclear = "" if clear else "equal" if not pair.difference else "not clear of zero"
         apart = f"{100 * pair.difference:+.2f} ± {100 * pair.ci95:.2f}"
         table.add_row(pair.cell, pair.metric, percent(pair.a), percent(pair.b), apart, counts, unclear)
     out().print(table)

@@ -18,8 +18,8 @@ from sinkshot.episodes import Recipe
 from sinkshot.errors import InputError, unknown_name
 from sinkshot.evaluate import Interrupted, Paired, Result, compare
 from sinkshot.evaluate import evaluate as run
+from sinkshot.open_set import OPEN_SET, TITLES
 
-_GROUPS = ("all", "inductive", "transductive")
 _WORDS = {"none": None, "true": True, "false": False}
 _FEW = 5  # methods: up to here every pair of them is compared, beyond that all with one
 
@@ -54,7 +54,7 @@ def evaluate(
 
     Example: sinkshot eval cifar-fs_wrn-28-10_novel --method all --episodes 100
     """
-    names, of_group = chosen(method or ["bms"])
+    names, of_group = chosen(method or ["bms"], protocol)
     hyper = hyper_parameters(names, settings or [])
     bank = load(features, labels=labels)
     bank = bank if classes is None else part(bank, classes)
@@ -101,13 +101,12 @@ def evaluate(
         raise typer.Exit(INTERRUPTED)
 
 
-def chosen(words: list[str]) -> tuple[list[str], set[str]]:
+def chosen(words: list[str], protocol: str) -> tuple[list[str], set[str]]:
     """Return the methods that words name, each once, and those of them that come from a group alone."""
     names: dict[str, None] = {}
     for word in words:
-        kind = {"inductive": False, "transductive": True}.get(word)
-        group = [m.name for m in registry.METHODS.values() if kind is None or m.transductive == kind]
-        names |= dict.fromkeys(group if word in _GROUPS else [word])
+        group = word in registry.GROUPS
+        names |= dict.fromkeys([m.name for m in registry.group(word, protocol)] if group else [word])
     return list(names), set(names) - set(words)
 
 
@@ -197,20 +196,19 @@ def comparisons(results: list[Result]) -> list[Paired]:
 
 def result_table(results: list[Result]) -> Table:
     """One row for each method."""
-    open_set = any(r.auroc is not None for r in results)
+    shown = [name for name in OPEN_SET if any(r.values(name) is not None for r in results)]
     table = Table(box=None, padding=(0, 2, 0, 0))
     for title in ("method", "preprocess"):
         table.add_column(title, no_wrap=True)
-    for title in ("accuracy", *(["AUROC"] if open_set else []), "episodes", "seconds", "episodes/s", "engine"):
+    for title in ("accuracy", *(TITLES[name] for name in shown), "episodes", "seconds", "episodes/s", "engine"):
         table.add_column(title, justify="right", no_wrap=True)
     for r in results:
-        auroc = [] if not open_set else ["" if r.auroc is None else percent(r.auroc)]
         seconds = r.seconds["total"]
         table.add_row(
             r.method,
             r.preprocess or "none",
             percent(r.accuracy, r.ci95),
-            *auroc,
+            *("" if (mean := r.mean(name)) is None else percent(mean) for name in shown),
             f"{r.episodes:,}",
             f"{seconds:.2f}",
             f"{r.episodes / seconds:,.0f}",

@@ -60,6 +60,8 @@ def traits(method: Method) -> list[str]:
         "needs base features": method.features,
         "draws random numbers": method.random,
         "heeds the order of supports": method.ordered,
+        f"needs {method.least_shots} supports of a class": method.least_shots > 1,
+        "another score of the unknown alone, for open-set": method.open_set,
     }
     return [words for words, holds in told.items() if holds]
 
@@ -77,6 +79,8 @@ def facts(method: Method) -> dict[str, Any]:
         "needs_base_features": method.features,
         "random": method.random,
         "ordered": method.ordered,
+        "least_shots": method.least_shots,
+        "open_set": method.open_set,
         "reference": method.reference,
         "summary": method.summary,
     }

@@ -21,11 +21,13 @@ from sinkshot.errors import InputError, whole
 from sinkshot.studies import reading
 from sinkshot.studies.catalogue import Catalogue
 from sinkshot.studies.expanding import expand
+from sinkshot.studies.progress import now_and_then
 from sinkshot.studies.running import Progress, Stopped, run
 from sinkshot.studies.store import Store
 from sinkshot.studies.study import Study
 
 STORE = "results.sqlite"
+LINE_EVERY = 30.0  # seconds between two lines in a log
 
 
 @guarded
@@ -112,10 +114,10 @@ def prepared(folder: Path, store: Path | None) -> Path:
 
 
 @contextmanager
-def progress_line() -> Iterator[Callable[[Progress], None] | None]:
-    """Give out what draws a line about a run on standard error, where that is a terminal."""
+def progress_line(every: float = LINE_EVERY) -> Iterator[Callable[[Progress], None]]:
+    """Give out what tells on standard error how far a run is: a bar in a terminal, else a line now and then."""
     if not sys.stderr.isatty():
-        yield None
+        yield now_and_then(lambda state: say(in_a_line(state)), every)
         return
     columns = (TextColumn("{task.fields[cells]}"), BarColumn(), TextColumn("{task.fields[left]}  {task.description}"))
     with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
@@ -127,6 +129,20 @@ def progress_line() -> Iterator[Callable[[Progress], None] | None]:
             bars.update(task, description=state.current, total=total, completed=total - state.episodes_left, **known)
 
         yield tell
+
+
+def in_a_line(state: Progress) -> str:
+    """Say how far a run is.
+
+    >>> in_a_line(Progress(3, 80, 77_000, 272.4, "bms, 5-shot"))
+    '3 of 80 cells are done, 77,000 episodes to go, 4:32 left (bms, 5-shot)'
+    """
+    parts = [
+        f"{state.done} of {state.cells} cells are done",
+        f"{state.episodes_left:,} episodes to go",
+        time_left(state),
+    ]
+    return ", ".join(filter(None, parts)) + f" ({state.current})"
 
 
 def time_left(state: Progress) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast, get_args
 
 import typer
 from rich.table import Table
@@ -14,7 +14,8 @@ from sinkshot.cli._console import INTERRUPTED, guarded, out, percent, print_json
 from sinkshot.cli.evaluate import parse_value
 from sinkshot.episodes import Recipe
 from sinkshot.errors import InputError
-from sinkshot.tuning import Candidate, Metric, Stopped, Tuned
+from sinkshot.open_set import TITLES, Metric, sign
+from sinkshot.tuning import Candidate, Stopped, Tuned
 from sinkshot.tuning import tune as search
 
 _EASY = 0.995  # from here on there is hardly an error left to choose by
@@ -35,7 +36,7 @@ def tune(
     query: Annotated[int, typer.Option(help="Unlabelled rows of a class.")] = 15,
     episodes: Annotated[int, typer.Option(help="Episodes of the last round, and of the check.")] = 500,
     protocol: Annotated[str, typer.Option(help="balanced, official, dirichlet or open-set.")] = "balanced",
-    metric: Annotated[str, typer.Option(help="accuracy, or auroc under open-set.")] = "accuracy",
+    metric: Annotated[str, typer.Option(help="accuracy; under open-set also auroc, aupr or fpr95.")] = "accuracy",
     seed: Annotated[int, typer.Option(help="Which stream of episodes.")] = 0,
     base: Annotated[Path | None, typer.Option(help="Features of the base classes, for steps Mb.")] = None,
     labels: Annotated[Path | None, typer.Option(help="Labels beside an .npy file.")] = None,
@@ -51,9 +52,8 @@ def tune(
     bank = load(features, labels=labels)
     remark = check_split(bank, features) if classes is None else _rest(bank, classes, method)
     recipe = Recipe(protocol, way, shot, query, episodes, seed)
-    wanted: Metric = "auroc" if metric == "auroc" else "accuracy"
-    if metric != wanted:
-        raise InputError(f"--metric is accuracy or auroc; {metric!r} was given.")
+    if metric not in get_args(Metric):
+        raise InputError(f"--metric is {', '.join(get_args(Metric))}; {metric!r} was given.")
     try:
         with progress_bar() as bar:
             found = search(
@@ -64,7 +64,7 @@ def tune(
                 preprocess=preprocess or (),
                 random=random,
                 classes=classes,
-                metric=wanted,
+                metric=cast(Metric, metric),
                 base=load(base) if base else None,
                 device=device,
                 engine=engine,
@@ -106,7 +106,7 @@ def show(found: Tuned, remark: str) -> None:
     recipe, console = found.recipe, out()
     console.print(
         f"{found.method}, {recipe.way}-way {recipe.shot}-shot, {recipe.query} queries a class, {recipe.protocol}, seed "
-        f"{recipe.seed}; {found.metric} in percent ± half of the 95 % interval"
+        f"{recipe.seed}; {TITLES[found.metric]} in percent ± half of the 95 % interval"
     )
     console.print(candidate_table(found))
     best = found.candidates[0]
@@ -116,7 +116,8 @@ def show(found: Tuned, remark: str) -> None:
         against = f"{100 * found.check.difference:+.2f} ± {100 * found.check.ci95:.2f}"
         console.print(f"\nOn {recipe.episodes:,} fresh episodes, the best against the default: {against}")
         console.print(f"Use: {best.options}" if found.improved else "That is no clear gain: nothing beats the default.")
-    if found.default.mean > _EASY:
+    mean = found.default.mean
+    if (mean if sign(found.metric) > 0 else 1 - mean) > _EASY:
         console.print("The default makes hardly an error on these classes; harder ones would be better to choose by.")
     if remark:
         console.print(remark)
@@ -126,7 +127,7 @@ def candidate_table(found: Tuned) -> Table:
     """One row for each candidate, the best first, the default above them."""
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("candidate", no_wrap=True)
-    for title in ("episodes", found.metric, "above the default"):
+    for title in ("episodes", TITLES[found.metric], "above the default"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_row("default", f"{len(found.default.values):,}", percent(found.default.mean, found.default.ci95), "")
     for one in found.candidates:

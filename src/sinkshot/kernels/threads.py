@@ -34,15 +34,17 @@ def engine(function: Callable[..., Any]) -> Any:
 
 
 class _Announcement(event.Listener):  # type: ignore[misc]
-    """Says once that an engine is being compiled, when it is."""
+    """Says once in a process that an engine is being compiled, when it is: those that follow are parts of one wait."""
+
+    said = False
 
     def __init__(self, engines: tuple[Any, ...]) -> None:
-        self.engines, self.said = engines, False
+        self.engines = engines
 
     def on_start(self, compilation: Any) -> None:
         """Speak for whole engines, not for their parts."""
-        if compilation.data["dispatcher"] in self.engines and not self.said:
-            self.said = True
+        if compilation.data["dispatcher"] in self.engines and not _Announcement.said:
+            _Announcement.said = True
             logging.getLogger("sinkshot").info("compiling the CPU engine (once; the next run finds it on disk)")
 
     def on_end(self, compilation: Any) -> None:

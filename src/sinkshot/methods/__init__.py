@@ -3,10 +3,10 @@
 from importlib import import_module
 from pkgutil import iter_modules
 
-from sinkshot.methods._registry import METHODS, Method, get, register
+from sinkshot.methods._registry import GROUPS, METHODS, Method, get, group, register
 
 for _module in iter_modules(__path__):
     if not _module.name.startswith("_"):
         import_module(f"{__name__}.{_module.name}")
 
-__all__ = ["METHODS", "Method", "get", "register"]
+__all__ = ["GROUPS", "METHODS", "Method", "get", "group", "register"]

@@ -31,6 +31,8 @@ class Method:
     balanced: bool = False  # takes for granted that the queries are shared evenly among the classes
     features: bool = False  # needs features of the base classes (`Task.base`), not only their mean
     ordered: bool = False  # its public form depends on which support of a class comes first
+    open_set: bool = False  # differs from another method by its score of the unknown alone
+    least_shots: int = 1  # supports that it needs of each class
     imbalanced: Mapping[str, Any] = field(default_factory=dict)  # the authors' constants for unequal query sizes
     fixed: Mapping[str, Any] = field(default_factory=dict)  # hyper-parameters that make it a method of its own
 
@@ -56,9 +58,17 @@ class Method:
 
     def __call__(self, task: Task | GramTask, **hyper: Any) -> Scores:
         """Check the task's labels and run the method on it."""
-        _check_labels(task)
+        self.check_shots(_fewest_supports(task))
         self.check_base(getattr(task, "base", None))
         return self.function(task, **self.bind(hyper))
+
+    def check_shots(self, shots: int) -> None:
+        """Refuse to go on with fewer supports of a class than the method needs."""
+        if shots < self.least_shots:
+            raise InputError(
+                f"{self.name} needs at least {self.least_shots} supports of each class, and a class has {shots}. "
+                f"Give more: --shot {self.least_shots} on the command line, shot={self.least_shots} in a Recipe."
+            )
 
     def check_base(self, base: FeatureBank | None) -> None:
         """Refuse to go on without the features of the base classes where the method needs them."""
@@ -69,14 +79,18 @@ class Method:
             )
 
 
-def _check_labels(task: Task | GramTask) -> None:
-    """Refuse labels out of range and classes without support, which no method can know."""
+def _fewest_supports(task: Task | GramTask) -> int:
+    """Supports of the smallest class; labels out of range and classes without support, unknowable, are refused."""
     xp = array_namespace(task.labels)
     if bool(xp.any((task.labels < 0) | (task.labels >= task.way))):
         raise InputError(f"labels of supports must be 0 to {task.way - 1} in a task of {task.way} classes.")
+    fewest = task.supports
     for label in range(task.way):
-        if not bool(xp.all(xp.any(task.labels == label, axis=-1))):
+        of_class = xp.sum(xp.astype(task.labels == label, xp.int32), axis=-1)  # [R]
+        fewest = min(fewest, int(xp.min(of_class)))
+        if fewest == 0:
             raise InputError(f"class {label} of the task has no support in some episode; every class needs one.")
+    return fewest
 
 
 METHODS: dict[str, Method] = {}
@@ -94,6 +108,8 @@ def register(
     balanced: bool = False,
     features: bool = False,
     ordered: bool = False,
+    open_set: bool = False,
+    least_shots: int = 1,
     imbalanced: Mapping[str, Any] | None = None,
     **fixed: Any,
 ) -> Callable[[Function], Function]:
@@ -118,6 +134,8 @@ def register(
             balanced=balanced,
             features=features,
             ordered=ordered,
+            open_set=open_set,
+            least_shots=least_shots,
             imbalanced=imbalanced or {},
             fixed=fixed,
         )
@@ -131,3 +149,15 @@ def get(name: str) -> Method:
     if name not in METHODS:
         raise unknown_name("method", name, METHODS)
     return METHODS[name]
+
+
+GROUPS = ("all", "inductive", "transductive")
+
+
+def group(name: str, protocol: str) -> list[Method]:
+    """Return the methods of a group, in the order of the list.
+
+    Those that differ from another by their score of the unknown alone belong to it where there are unknown queries.
+    """
+    kinds = {"inductive": (False,), "transductive": (True,)}.get(name, (False, True))
+    return [m for m in METHODS.values() if m.transductive in kinds and (protocol == "open-set" or not m.open_set)]

@@ -93,7 +93,7 @@ def _record(
         x=column.x,
         metric=place.entry.metric,
         here=place.here,
-        here_ci95=None if place.here is None else place.half_width,
+        here_ci95=None if place.here is None or place.single else place.half_width,
         paper=paper.mean if paper else None,
         paper_ci95=paper.ci95 if paper else None,
         paper_text=paper.text if paper else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -50,12 +51,15 @@ def _character(character: str) -> str:
 def latex_tables(studies: Iterable[Study], results: Mapping[Cell, Stored]) -> str:
     """Return every sheet with a measured number as a table; a figure's has one row for each place on its x axis."""
     parts = ["% Every table stands alone and needs \\usepackage{booktabs}."]
+    labels: Counter[str] = Counter()  # two studies may have one name
     for study in studies:
         for i, sheet in enumerate(study.sheets, start=1):
             upright = transposed(sheet) if study.kind == "curve" else sheet
             lines = places(upright, results)
             if any(place.here is not None for line in lines for place in line):
-                parts.append(_table(study, upright, lines, f"{study.name}-{i}"))
+                label = re.sub("[^a-zA-Z0-9-]", "-", f"{study.name}-{i}")
+                labels[label] += 1
+                parts.append(_table(study, upright, lines, label + "-again" * (labels[label] - 1)))
     return "\n\n".join(parts) + "\n"
 
 
@@ -67,7 +71,7 @@ def _table(study: Study, sheet: Sheet, lines: Sequence[Sequence[Place]], label: 
         f"\\begin{{{environment}}}[t]",
         "\\centering\\footnotesize",
         f"\\caption{{{_caption(study, sheet, lines)}}}",
-        f"\\label{{tab:{re.sub('[^a-zA-Z0-9-]', '-', label)}}}",
+        f"\\label{{tab:{label}}}",
         f"\\begin{{tabular}}{{@{{}}{'l' * heads}{'r' * len(sheet.columns)}@{{}}}}",
         "\\toprule",
         *_groups(sheet.columns, heads),
@@ -83,7 +87,7 @@ def _table(study: Study, sheet: Sheet, lines: Sequence[Sequence[Place]], label: 
 
 
 def _caption(study: Study, sheet: Sheet, lines: Sequence[Sequence[Place]]) -> str:
-    parts = [escape(f"{study.title}, {sheet.label}" if sheet.label else study.title) + "."]
+    parts = [escape(", ".join(dict.fromkeys(filter(None, (study.title, sheet.label))))) + "."]
     parts.append("Percent, with half of the 95\\,\\% interval.")
     if any(all(place.here is None for place in line) for line in lines):
         parts.append("$^\\dagger$: as the paper prints it.")

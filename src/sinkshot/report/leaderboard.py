@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sinkshot.methods import METHODS
+from sinkshot.open_set import TITLES, sign
 from sinkshot.report.drawings import Drawing
 from sinkshot.report.figures import INK, MARKERS, MUTED, PAPER, SERIES, Key, Panel, marker_sign, panel
 from sinkshot.report.pairs import Match, match
@@ -49,10 +50,10 @@ class Rank:
         """What it looks at, and what it takes for granted."""
         return KINDS[self.kind]
 
-    @property
-    def mean(self) -> float:
-        """Mean over the columns that have a number; below everything where there is none."""
-        known = [spot.place.here for spot in self.spots if spot.place.here is not None]
+    def above(self, middles: Sequence[float]) -> float:
+        """Mean height above a number for each column, over those that are measured; below everything if none is."""
+        places = [(spot.place, middle) for spot, middle in zip(self.spots, middles, strict=True)]
+        known = [place.worth - middle for place, middle in places if place.here is not None]
         return sum(known) / len(known) if known else -math.inf
 
 
@@ -83,17 +84,27 @@ class Board:
 
 
 def board(study: Study, sheet: Sheet, results: Results) -> Board:
-    """Rank the rows of a sheet by their mean over its columns."""
+    """Rank the rows of a sheet by how far they are above the mean of all rows, on average over their columns.
+
+    So a row that lacks the harder columns gains nothing by it; among complete rows that is the order of their means.
+    """
     middle = next((row for row in sheet.rows if row.label == study.against), None)
     ranks = []
     for row, line in zip(sheet.rows, places(replace(sheet, rows=_ungrouped(sheet.rows)), results), strict=True):
         rivals = (None,) * len(line) if middle is None or row is middle else middle.entries
         spots = tuple(_spot(place, rival, results) for place, rival in zip(line, rivals, strict=True))
         ranks.append(Rank(row.label, _kind(row), spots))
-    ranks.sort(key=lambda rank: -rank.mean)
+    middles = [_middle([rank.spots[number].place for rank in ranks]) for number in range(len(sheet.columns))]
+    ranks.sort(key=lambda rank: -rank.above(middles))
     floor = next((row for row in sheet.rows if row.label == study.floor), None)
     broken = () if floor is None else tuple(_broken(sheet, floor, results))
     return Board(sheet, study.against, study.floor, tuple(ranks), broken)
+
+
+def _middle(column: Sequence[Place]) -> float:
+    """Mean of the measured numbers of a column."""
+    known = [place.worth for place in column if place.here is not None]
+    return sum(known) / len(known) if known else 0.0
 
 
 def _ungrouped(rows: Sequence[Row]) -> tuple[Row, ...]:
@@ -120,8 +131,8 @@ def _match(entry: Entry, rival: Entry | None, results: Results) -> Match | None:
     values = [None if one is None or one.cell is None else results.get(one.cell) for one in (entry, rival)]
     if values[0] is None or values[1] is None:
         return None
-    a, b = (v.per_episode if entry.metric == "accuracy" else v.auroc_per_episode for v in values if v is not None)
-    return None if a is None or b is None else match(a, b)
+    a, b = values[0].values(entry.metric), values[1].values(entry.metric)
+    return None if a is None or b is None else match(a, b, entry.metric)
 
 
 def _broken(sheet: Sheet, floor: Row, results: Results) -> list[Broken]:
@@ -178,30 +189,31 @@ def _panel(name: str, shown: Board, number: int) -> Panel | None:
         return None
     column = shown.sheet.columns[number]
     title = " ".join(part for part in (column.group, column.label) if part)
-    metric = "AUROC" if shown.sheet.rows[0].entries[number].metric == "auroc" else "accuracy"
-    first = ", ".join(f"{dot.label} {dot.value:.2f} at {time_of(dot.seconds)}" for dot in front(dots))
+    name_of_metric = shown.sheet.rows[0].entries[number].metric
+    metric, better = TITLES[name_of_metric], sign(name_of_metric)
+    first = ", ".join(f"{dot.label} {dot.value:.2f} at {time_of(dot.seconds)}" for dot in front(dots, better))
     return panel(
         name,
         title,
         f"{shown.sheet.label}, {title}: {metric} in percent against the time of an episode. Nobody is both faster and "
         f"better than: {first}.",
-        lambda axes: _scatter(axes, dots, f"{metric}, %", shown.against),
+        lambda axes: _scatter(axes, dots, f"{metric}, %", shown.against, better),
         height=3.6,
     )
 
 
-def front(dots: Sequence[Any]) -> list[Any]:
-    """Return the dots that no other beats both in time and in value, the fastest first."""
+def front(dots: Sequence[Any], better: int = 1) -> list[Any]:
+    """Return the dots that no other beats both in time and in value, the fastest first; -1: less is better."""
     kept: list[Any] = []
-    for dot in sorted(dots, key=lambda dot: (dot.seconds, -dot.value)):
-        if not kept or dot.value > kept[-1].value:
+    for dot in sorted(dots, key=lambda dot: (dot.seconds, -better * dot.value)):
+        if not kept or better * dot.value > better * kept[-1].value:
             kept.append(dot)
     return kept
 
 
-def _scatter(axes: Any, dots: Sequence[_Dot], label: str, against: str) -> None:
+def _scatter(axes: Any, dots: Sequence[_Dot], label: str, against: str, better: int) -> None:
     """Dots with their intervals over time on a logarithmic axis; a line through those that nobody beats."""
-    leading = front(dots)
+    leading = front(dots, better)
     axes.set_xscale("log")
     steps = [(dot.seconds, dot.value) for dot in leading]
     if len(steps) > 1:
@@ -212,6 +224,9 @@ def _scatter(axes: Any, dots: Sequence[_Dot], label: str, against: str) -> None:
         axes.plot(
             dot.seconds, dot.value, MARKERS[dot.kind], color=colour, markersize=6, markeredgecolor=PAPER, zorder=3
         )
+    fastest, slowest = min(dot.seconds for dot in dots), max(dot.seconds for dot in dots)
+    if slowest < 1.01 * fastest:  # one dot, or equal times, would leave the axis without width
+        axes.set_xlim(fastest / 2, 2 * slowest)
     axes.margins(x=0.1, y=0.1)
     axes.autoscale_view()
     named = [*leading[::-1], *(dot for dot in dots if dot.label == against and dot not in leading)]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from sinkshot.episodes import Recipe
 from sinkshot.evaluate import half_width
+from sinkshot.open_set import sign
 from sinkshot.report.places import Standing, standing
 from sinkshot.studies.study import BankKey, Cell, Study
 
@@ -27,19 +28,22 @@ class Match:
     wins: int
     ties: int
     losses: int
+    better: int = 1  # -1 where less is better
 
     @property
     def standing(self) -> Standing:
-        """`level` where the interval of the difference holds zero."""
-        return standing(self.difference, self.ci95)
+        """`level` where the interval of the difference holds zero, or is of one episode; else `above` where better."""
+        single = self.wins + self.ties + self.losses < 2
+        return "level" if single else standing(self.better * self.difference, self.ci95)
 
 
-def match(a: NDArray[Any], b: NDArray[Any]) -> Match:
-    """Set accuracies [R] of the same episodes against each other; the longer of the two is cut."""
+def match(a: NDArray[Any], b: NDArray[Any], metric: str = "accuracy") -> Match:
+    """Set values [R] of the same episodes against each other; the longer of the two is cut."""
     same = min(len(a), len(b))
     apart = np.asarray(a[:same], dtype=np.float64) - np.asarray(b[:same], dtype=np.float64)
-    won, lost = int((apart > 0).sum()), int((apart < 0).sum())
-    return Match(100 * float(apart.mean()), 100 * half_width(apart), won, same - won - lost, lost)
+    better = sign(metric)
+    won, lost = int((better * apart > 0).sum()), int((better * apart < 0).sum())
+    return Match(100 * float(apart.mean()), 100 * half_width(apart), won, same - won - lost, lost, better)
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from sinkshot.evaluate import half_width
+from sinkshot.open_set import sign
 from sinkshot.studies.study import Cell, Column, Entry, Row, Sheet, Value
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ class Place:
     here: float | None = None
     half_width: float = 0.0
     elsewhere: bool = False  # the paper's value is of another bank: there is nothing to judge
+    single: bool = False  # of one episode, which has no interval: nothing can be judged either
     best: bool = False  # of those measured in the same column and group
 
     @property
@@ -45,10 +48,15 @@ class Place:
 
     @property
     def standing(self) -> Standing | None:
-        """`level` where the intervals meet; a value that the paper prints without one is a point."""
-        if self.difference is None or self.paper is None:
+        """`level` where the intervals meet, else `above` where it is better; a value printed without one is a point."""
+        if self.difference is None or self.paper is None or self.single:
             return None
-        return standing(self.difference, self.half_width + (self.paper.ci95 or 0.0))
+        return standing(sign(self.entry.metric) * self.difference, self.half_width + (self.paper.ci95 or 0.0))
+
+    @property
+    def worth(self) -> float:
+        """The measured number as one of which more is better, in percent; below everything where there is none."""
+        return -math.inf if self.here is None else self.here if sign(self.entry.metric) > 0 else 100 - self.here
 
 
 def texts(row: Row, heads: int) -> list[str]:
@@ -67,38 +75,33 @@ def transposed(sheet: Sheet) -> Sheet:
     return replace(sheet, columns=columns, rows=tuple(rows), heads=(sheet.axis or "x",))
 
 
-def measured(entry: Entry, results: Mapping[Cell, Stored]) -> tuple[float | None, float]:
-    """Return mean and half-width of what was measured for an entry, in percent; None and 0 if nothing was."""
+def measured(entry: Entry, results: Mapping[Cell, Stored]) -> Place:
+    """Return the place of an entry, with mean and half-width in percent where it was measured."""
     stored = None if entry.cell is None else results.get(entry.cell)
-    if stored is None:
-        return None, 0.0
-    if entry.metric == "accuracy":
-        return 100 * stored.accuracy, 100 * stored.ci95
-    if stored.auroc is None or stored.auroc_per_episode is None:
-        return None, 0.0
-    return 100 * stored.auroc, 100 * half_width(stored.auroc_per_episode)
+    values = None if stored is None else stored.values(entry.metric)
+    if values is None:
+        return Place(entry)
+    return Place(entry, 100 * float(values.mean()), 100 * half_width(values), single=len(values) < 2)
 
 
 def places(sheet: Sheet, results: Mapping[Cell, Stored]) -> list[list[Place]]:
     """Return the places of a sheet, row by row."""
-    rows = []
-    for row in sheet.rows:
-        found = [(entry, *measured(entry, results)) for entry in row.entries]
-        rows.append([Place(entry, here, half, bool(sheet.elsewhere)) for entry, here, half in found])
+    elsewhere = bool(sheet.elsewhere)
+    rows = [[replace(measured(entry, results), elsewhere=elsewhere) for entry in row.entries] for row in sheet.rows]
     return _with_best(sheet, rows)
 
 
 def _with_best(sheet: Sheet, rows: list[list[Place]]) -> list[list[Place]]:
-    """Mark the highest measured number of each column and group, where there are two or more."""
+    """Mark the best measured number of each column and group, where there are two or more."""
     rivals: dict[tuple[str, int], list[float]] = defaultdict(list)
     for row, line in zip(sheet.rows, rows, strict=True):
         for i, place in enumerate(line):
             if place.here is not None:
-                rivals[row.group, i].append(place.here)
+                rivals[row.group, i].append(place.worth)
 
     def mark(group: str, i: int, place: Place) -> Place:
         of = rivals.get((group, i), [])
-        return replace(place, best=place.here is not None and len(of) > 1 and place.here == max(of))
+        return replace(place, best=place.here is not None and len(of) > 1 and place.worth == max(of))
 
     return [
         [mark(row.group, i, place) for i, place in enumerate(line)] for row, line in zip(sheet.rows, rows, strict=True)

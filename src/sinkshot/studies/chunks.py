@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from threading import Lock
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from sinkshot.bank import FeatureBank, load
 from sinkshot.errors import InputError
+from sinkshot.open_set import OPEN_SET
 from sinkshot.studies.machine import Machine, this_machine
 from sinkshot.studies.merging import merge
 from sinkshot.studies.selecting import results
@@ -103,7 +104,7 @@ class Part:
     """What came of a chunk."""
 
     accuracy: NDArray[np.float64]  # [count]
-    auroc: NDArray[np.float64] | None  # [count], under `open-set`
+    rejection: Mapping[str, NDArray[np.float64]]  # under `open-set`: auroc, aupr and fpr95, [count] each
     seconds: dict[str, float]  # as in Result
     machine: Machine
 
@@ -133,13 +134,13 @@ def compute(chunk: Chunk, bank: FeatureBank | None = None, base: FeatureBank | N
     start = time.perf_counter()
     episodes = cell.recipe.draw(bank.labels, chunk.first, chunk.count, bank.class_names)
     seconds = {"sample": time.perf_counter() - start, "prepare": 0.0, "classify": 0.0}
-    accuracy, auroc = np.empty(chunk.count), np.empty(chunk.count)
+    accuracy = np.empty(chunk.count)
+    rejection = {name: np.empty(chunk.count) for name in OPEN_SET if cell.recipe.protocol == "open-set"}
     for places, result in results(cell.bank, episodes, bank, base, **how):
         accuracy[places] = result.per_episode
-        if result.auroc_per_episode is not None:
-            auroc[places] = result.auroc_per_episode
+        for name, values in rejection.items():
+            values[places] = result.values(name)
         for stage in seconds:
             seconds[stage] += result.seconds[stage]
     seconds["total"] = time.perf_counter() - start
-    open_set = cell.recipe.protocol == "open-set"
-    return Part(accuracy, auroc if open_set else None, seconds, this_machine(settled.device))
+    return Part(accuracy, rejection, seconds, this_machine(settled.device))

@@ -15,11 +15,14 @@ from typing import Any
 import numpy as np
 
 from sinkshot.evaluate import half_width
+from sinkshot.open_set import sign
 from sinkshot.studies.comparing import FAILS, HOLDS, UNTOLD, Number, Verdict, above, combined, difference
 from sinkshot.studies.study import Cell, Claim, Column, Entry, Row, Sheet, Study
 
 Results = Mapping[Any, Any]
-"""Of a cell, an object with `accuracy`, `ci95`, `per_episode` and, in open set, `auroc`; of a measure, its dict."""
+"""Of a cell, an object with `accuracy`, `ci95`, `per_episode` and, in open set, `auroc` and others; of a measure, its
+dict.
+"""
 
 _SHOWN = 4  # findings told in full
 
@@ -61,11 +64,11 @@ class Numbers:
             return None
         bank, recipe = cell.bank, cell.recipe
         drawn = (bank.data_set, bank.split, bank.trained_on, recipe.protocol, recipe.way, recipe.shot, recipe.seed)
-        values = getattr(result, "per_episode" if metric == "accuracy" else "auroc_per_episode", None)
+        values = getattr(result, "per_episode" if metric == "accuracy" else f"{metric}_per_episode", None)
         if values is None:
-            return Number(100 * mean, 100 * result.ci95 if metric == "accuracy" else None, None, drawn)
+            return Number(100 * mean, 100 * result.ci95 if metric == "accuracy" else None, None, drawn, sign(metric))
         percent = 100 * np.asarray(values, dtype=np.float64)
-        return Number(100 * mean, half_width(percent) if len(percent) > 1 else None, percent, drawn)
+        return Number(100 * mean, half_width(percent) if len(percent) > 1 else None, percent, drawn, sign(metric))
 
     def or_paper(self, entry: Entry) -> Number | None:
         """Return the measured number of a place or, where we have no method for it, the paper's."""
@@ -132,7 +135,7 @@ def best_row(numbers: Numbers, *, row: str, columns: Any = (), groups: Any = ())
                 yield Finding(UNTOLD, f"{_place(column)}: {row} {mine.mean:.2f}; no other row has a number here.")
                 continue
             weakest = next(v for v in (FAILS, UNTOLD, HOLDS) if any(verdict == v for verdict, *_ in known))
-            nearest = min((one for one in known if one[0] == weakest), key=lambda one: one[1].mean)
+            nearest = min((one for one in known if one[0] == weakest), key=lambda one: mine.sign * one[1].mean)
             _, apart, rival, number = nearest
             whose = " (paper)" if rival.entries[place].cell is None else ""
             text = (
@@ -186,7 +189,7 @@ def rises_to_plateau(numbers: Numbers, *, rows: Any = (), late: float = 0.5) -> 
         yield Finding(
             verdict,
             f"{row.label}: the gain up to {x[middle]:g} is {half.mean - first.mean:.2f}, and from there to {x[-1]:g} "
-            f"{last.mean - half.mean:.2f}.",
+            f"{last.mean - half.mean:z.2f}.",
         )
 
 
@@ -205,8 +208,7 @@ def optimum_between(
         if not inside or not outside:
             yield Finding(UNTOLD, f"{row.label}: the curve has no points on both sides of {least:g} and {most:g}.")
             continue
-        best = max(inside, key=lambda i: points[i].mean)
-        rival = max(outside, key=lambda i: points[i].mean)
+        best, rival = (max(some, key=lambda i: points[i].sign * points[i].mean) for some in (inside, outside))
         verdicts = [above(points[best], points[i])[0] for i in outside]
         verdict = FAILS if FAILS in verdicts else UNTOLD if UNTOLD in verdicts else HOLDS
         _, apart = above(points[best], points[rival])

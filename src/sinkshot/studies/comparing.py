@@ -26,6 +26,7 @@ class Number:
     ci95: float | None  # None where it is not known
     values: NDArray[np.float64] | None = None  # of single episodes, where known
     drawn: object = None  # what decides the episodes: where equal, numbers are compared episode by episode
+    sign: int = 1  # -1 where less is better
 
     @property
     def low(self) -> float:
@@ -51,9 +52,12 @@ def combined(terms: Sequence[tuple[float, Number]]) -> Number:
 
 
 def above(a: Number, b: Number) -> tuple[Verdict, Number]:
-    """Whether a is above b, and by how much."""
+    """Whether a is above b, or below it where less is better; and how far apart they are, a - b."""
     apart = combined([(1.0, a), (-1.0, b)])
-    return (HOLDS if apart.low > 0 else FAILS if apart.high < 0 else UNTOLD), apart
+    better, worse = apart.low > 0, apart.high < 0
+    if a.sign < 0:
+        better, worse = worse, better
+    return (HOLDS if better else FAILS if worse else UNTOLD), apart
 
 
 def difference(apart: Number) -> str:

@@ -22,6 +22,21 @@ class Progress:
     current: str
 
 
+def now_and_then(
+    tell: Callable[[Progress], None], every: float, clock: Callable[[], float] = time.monotonic
+) -> Callable[[Progress], None]:
+    """Return what passes a state on to `tell` at most once in `every` seconds, for the first time after as many."""
+    last = clock()
+
+    def seldom(state: Progress) -> None:
+        nonlocal last
+        if clock() - last >= every:
+            last = clock()
+            tell(state)
+
+    return seldom
+
+
 class Meter:
     """Counts chunks and foretells the rest.
 

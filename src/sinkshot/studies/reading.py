@@ -17,7 +17,8 @@
 `values` are a paper's, as printed: "" where it has none, "-" where there is nothing to measure either. A row without a
 method shows the paper's values alone. In a figure, `sweep` takes the place of columns: `sweep.set.lam = [4, 8, 16]`.
 A row with `methods = "all"` ("inductive", "transductive", or a list of names) is one row for each method that no other
-row of the sheet names; `most = 200` keeps a slow one at so many episodes.
+row of the sheet names, in a sheet of the protocol open-set also for those that are only another score of the unknown;
+`most = 200` keeps a slow one at so many episodes.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from pathlib import Path as File
 from typing import Any, get_args
 
 from sinkshot.errors import InputError, unknown_name
-from sinkshot.methods import METHODS
+from sinkshot.methods import GROUPS, group
 from sinkshot.studies import claims, measures, settings
 from sinkshot.studies.documents import NAME, NAMES, NUMBER, SWITCH, TABLE, TABLES, TEXT, TEXTS, Document, Kind, one_of
 from sinkshot.studies.lines import Path
@@ -41,7 +42,7 @@ from sinkshot.studies.study import Kind as StudyKind
 _COLUMN = {"label": TEXT, "group": TEXT, "x": NUMBER} | SETTINGS
 _METHODS = Kind(
     "all, inductive, transductive, or a list of methods",
-    lambda given: given in ("all", "inductive", "transductive") or NAMES.fits(given),
+    lambda given: given in GROUPS or NAMES.fits(given),
 )
 _ROW = {"label": TEXT, "group": TEXT, "details": TEXTS, "values": TEXTS, "methods": _METHODS} | SETTINGS
 _SHEET = {"label": TEXT, "heads": NAMES, "axis": TEXT, "transfer": SWITCH, "columns": TABLES, "sweep": TABLE}
@@ -150,8 +151,10 @@ class _Reader:
         rows = tuple(
             self.row(one, (*path, "rows", number), here, columns)
             for number, row in enumerate(table.get("rows", []))
-            for one in self.each(row, (*path, "rows", number), table["rows"])
+            for one in self.each(row, (*path, "rows", number), table["rows"], here)
         )
+        if not rows:
+            raise self.document.error((*path, "rows"), "a sheet needs [[sheets.rows]], each with a label and a method.")
         heads = tuple(table.get("heads", self.document.content.get("heads", ["Method"])))
         for number, row in enumerate(rows):
             if len(row.details) != len(heads) - 1:
@@ -169,7 +172,7 @@ class _Reader:
             )
         return Sheet(label, sheet.columns, rows, heads, sheet.axis, transfer=transfer)
 
-    def each(self, row: dict[str, Any], path: Path, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def each(self, row: dict[str, Any], path: Path, rows: list[dict[str, Any]], here: Settings) -> list[dict[str, Any]]:
         """A row as it is or, with `methods`, one row for each of them that no other row of the sheet names."""
         wanted = row.get("methods")
         if wanted is None:
@@ -182,8 +185,8 @@ class _Reader:
             chosen = wanted
         else:
             named = {name for r in rows for name in [r.get("method"), *_listed(r.get("methods"))]}
-            kinds = {"inductive": (False,), "transductive": (True,), "all": (False, True)}[wanted]
-            chosen = [m.name for m in METHODS.values() if m.transductive in kinds and m.name not in named]
+            protocol: str = row.get("protocol") or here.get("protocol", ("", path))[0]
+            chosen = [m.name for m in group(wanted, protocol) if m.name not in named]
         shared = {key: value for key, value in row.items() if key != "methods"}
         return [shared | {"label": name, "method": name, "methods": [name]} for name in chosen]
 

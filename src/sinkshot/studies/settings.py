@@ -9,9 +9,11 @@ from typing import Any, get_args
 from sinkshot import methods, preprocess
 from sinkshot.episodes import PROTOCOLS, Recipe
 from sinkshot.errors import InputError
+from sinkshot.methods import bms
+from sinkshot.open_set import Metric
 from sinkshot.studies.documents import NAME, NAMES, TABLE, TEXT, Document, Kind, one_of, whole
 from sinkshot.studies.lines import Path
-from sinkshot.studies.study import BankKey, Cell, Metric
+from sinkshot.studies.study import BankKey, Cell
 
 BANK: dict[str, Kind] = {
     "data_set": NAME,
@@ -100,10 +102,28 @@ def cell(document: Document, settings: Settings, path: Path) -> Cell | None:
             where = settings[f"set.{key}"][1]
             raise document.unknown(where, f"{name} has no hyper-parameter {key!r}", key, list(known))
     recipe = Recipe(**{f.name: given[f.name] for f in fields(Recipe) if f.name in given})
+    if hyper and methods.get(name).function is bms.bms:
+        _check_bms(document, settings, methods.get(name).bind(hyper), recipe, path)
+    metric = given.get("metric", "accuracy")
+    if metric != "accuracy" and recipe.protocol != "open-set":
+        raise document.error(
+            settings["metric"][1],
+            f'{metric} is of queries of unknown classes; add protocol = "open-set", which has some.',
+        )
     most = given.get("most", recipe.episodes)
     recipe = replace(recipe, episodes=min(most, recipe.episodes))
     features, chain = bank(document, settings, path), given.get("preprocess")
     return Cell(features, recipe, name, chain, tuple(sorted(hyper.items())), given.get("most"))
+
+
+def _check_bms(document: Document, settings: Settings, hyper: dict[str, Any], recipe: Recipe, path: Path) -> None:
+    """Refuse values that BMS would; those of other methods are refused when they are run."""
+    known = "balanced" if hyper["prior"] in ("oracle", "estimated") else hyper["prior"]
+    try:
+        bms.decide(recipe.way, recipe.way * recipe.shot, **{**hyper, "prior": known})
+    except InputError as error:
+        named = next((f"set.{key}" for key in hyper if f"set.{key}" in settings and key in str(error).split()), None)
+        raise document.error(path if named is None else settings[named][1], str(error)) from error
 
 
 def lacking(settings: Settings) -> bool:

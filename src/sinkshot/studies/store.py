@@ -2,13 +2,16 @@
 
     cells      what was measured: settings (JSON: bank, recipe, method, chain, all hyper-parameters, what is used of the
                base classes), seed, bank (hash of its content), engine, version (of the code). Together they are unique.
-    chunks     what came out, for `count` episodes of a cell from number `first` on: accuracy and AUROC of each
-               (float64, little-endian), seconds (JSON), on which machine, when.
+    chunks     what came out, for `count` episodes of a cell from number `first` on: accuracy of each, and in
+               an open set AUROC, AUPR and FPR95 (float64, little-endian), seconds (JSON), on which machine, when.
     machines   hardware and versions (JSON), each kind once.
     facts      what was measured of features themselves: question and answer (JSON), bank, version.
 
 A chunk is written in one transaction when it is done, so a kill costs what was being computed and no more. Several
 processes may write: SQLite keeps them apart, and equal chunks are equal.
+
+Files of format 1 have no AUPR and FPR95: they get the columns when they are opened for writing, and what was measured
+before stays without these numbers. A run measures such cells again, since the code that they are of is another.
 """
 
 from __future__ import annotations
@@ -29,11 +32,12 @@ from numpy.typing import NDArray
 from sinkshot.episodes import Recipe
 from sinkshot.errors import InputError
 from sinkshot.evaluate import Result
+from sinkshot.open_set import OPEN_SET
 from sinkshot.studies.chunks import Part
 from sinkshot.studies.settling import Settled, canonical
 from sinkshot.studies.study import BankKey
 
-FORMAT = 1
+FORMAT = 2
 _MARK = 0x53696E6B  # "Sink", SQLite's application_id of our files
 _PATIENCE = 60.0  # seconds to wait for another process that is writing
 _SCHEMA = """
@@ -45,7 +49,7 @@ CREATE TABLE cells (
 CREATE TABLE chunks (
     cell INTEGER NOT NULL REFERENCES cells (id), first INTEGER NOT NULL, count INTEGER NOT NULL,
     accuracy BLOB NOT NULL, auroc BLOB, seconds TEXT NOT NULL, machine INTEGER NOT NULL REFERENCES machines (id),
-    finished TEXT NOT NULL, PRIMARY KEY (cell, first)
+    finished TEXT NOT NULL, aupr BLOB, fpr95 BLOB, PRIMARY KEY (cell, first)
 );
 CREATE TABLE facts (
     question TEXT NOT NULL, bank TEXT NOT NULL, version TEXT NOT NULL, answer TEXT NOT NULL,
@@ -53,13 +57,16 @@ CREATE TABLE facts (
 );
 """
 _ADD_CHUNK = """
-INSERT INTO chunks (cell, first, count, accuracy, auroc, seconds, machine, finished) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO chunks (cell, first, count, accuracy, auroc, aupr, fpr95, seconds, machine, finished)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (cell, first) DO UPDATE SET count = excluded.count, accuracy = excluded.accuracy, auroc = excluded.auroc,
-    seconds = excluded.seconds, machine = excluded.machine, finished = excluded.finished
+    aupr = excluded.aupr, fpr95 = excluded.fpr95, seconds = excluded.seconds, machine = excluded.machine,
+    finished = excluded.finished
 WHERE excluded.count >= chunks.count
 """
+_NEW_IN_2 = ("aupr", "fpr95")  # columns of chunks
 _CHUNKS = """
-SELECT first, count, accuracy, auroc, seconds, description, finished FROM chunks
+SELECT first, count, seconds, description, finished, accuracy, {measures} FROM chunks
 JOIN machines ON machines.id = chunks.machine WHERE cell = ? ORDER BY first
 """
 
@@ -116,7 +123,7 @@ class Store:
     def add(self, settled: Settled, first: int, part: Part) -> None:
         """Write a finished chunk. One that is there already stays if it has more episodes."""
         description = canonical({"hardware": part.machine.hardware, "versions": dict(part.machine.versions)})
-        auroc = None if part.auroc is None else _bytes(part.auroc)
+        measures = [_bytes(part.rejection[name]) if name in part.rejection else None for name in OPEN_SET]
         with self._sentences(), self._transaction():
             self._database.execute("INSERT OR IGNORE INTO machines (description) VALUES (?)", (description,))
             of_machine = "SELECT id FROM machines WHERE description = ?"
@@ -124,7 +131,7 @@ class Store:
             columns = "settings, seed, bank, engine, version"
             self._database.execute(f"INSERT OR IGNORE INTO cells ({columns}) VALUES (?, ?, ?, ?, ?)", settled.key)
             seconds = canonical(part.seconds)
-            values = (len(part.accuracy), _bytes(part.accuracy), auroc, seconds, machine, _now())
+            values = (len(part.accuracy), _bytes(part.accuracy), *measures, seconds, machine, _now())
             self._database.execute(_ADD_CHUNK, (self._cell(settled), first, *values))
 
     def get(self, settled: Settled, episodes: int) -> Stored | None:
@@ -161,6 +168,8 @@ class Store:
         ask = self._database.execute
         if reading or ask("SELECT count(*) FROM sqlite_master").fetchone() != (0,):
             self._refuse_foreign()
+            if not reading:
+                self._bring_up_to_date()
             return
         ask("PRAGMA journal_mode = WAL")  # a reader never waits; where the file system cannot, SQLite stays as it is
         with self._transaction():
@@ -170,6 +179,15 @@ class Store:
                 ask(f"PRAGMA application_id = {_MARK}")
                 ask(f"PRAGMA user_version = {FORMAT}")
         self._refuse_foreign()
+
+    def _bring_up_to_date(self) -> None:
+        """Add the columns that an older format does not have."""
+        ask = self._database.execute
+        with self._transaction():
+            if ask("PRAGMA user_version").fetchone() < (FORMAT,):  # nobody else was faster
+                for name in _NEW_IN_2:
+                    ask(f"ALTER TABLE chunks ADD COLUMN {name} BLOB")
+                ask(f"PRAGMA user_version = {FORMAT}")
 
     def _refuse_foreign(self) -> None:
         ask = self._database.execute
@@ -189,25 +207,27 @@ class Store:
 
     def _stored(self, cell: int, settings: str, seed: int, bank: str, engine: str, version: str) -> Stored | None:
         """Put the chunks of a cell together, as far as they follow each other from episode 0 on."""
-        accuracies, aurocs = [], []
+        names = ("accuracy", *OPEN_SET)
+        measured: dict[str, list[NDArray[np.float64] | None]] = {name: [] for name in names}
         seconds: dict[str, float] = {}
         hardware: dict[str, None] = {}
         versions: dict[str, str] = {}
         end, finished = 0, ""
-        for first, count, accuracy, auroc, took, description, when in self._database.execute(_CHUNKS, (cell,)):
+        for first, count, took, description, when, *blobs in self._database.execute(self._chunks(), (cell,)):
             if first != end:
                 break
-            accuracies.append(_floats(accuracy, count))
-            if auroc is not None:
-                aurocs.append(_floats(auroc, count))
+            for name, blob in zip(names, blobs, strict=True):
+                measured[name].append(None if blob is None else _floats(blob, count))
             for stage, value in json.loads(took).items():
                 seconds[stage] = seconds.get(stage, 0.0) + value
             machine = json.loads(description)
             hardware[machine["hardware"]] = None
             versions |= machine["versions"]
             end, finished = first + count, max(finished, when)
-        if not accuracies:
+        if not end:
             return None
+        accuracies = [part for part in measured.pop("accuracy") if part is not None]
+        others: dict[str, Any] = {f"{name}_per_episode": _joined(parts) for name, parts in measured.items()}
         what = json.loads(settings)
         what["bank"]["backbones"] = tuple(what["bank"]["backbones"])
         return Stored(
@@ -218,7 +238,7 @@ class Store:
             seconds=seconds,
             engine=engine,
             hyper=what["hyper"],
-            auroc_per_episode=np.concatenate(aurocs) if aurocs else None,
+            **others,
             bank=BankKey(**what["bank"]),
             bank_hash=bank,
             version=version,
@@ -227,6 +247,12 @@ class Store:
             finished=finished,
             settings=settings,
         )
+
+    def _chunks(self) -> str:
+        """The question for chunks; a file of format 1 that is only read has no column for the newer measures."""
+        (version,) = self._database.execute("PRAGMA user_version").fetchone()
+        known = [name if version >= FORMAT or name not in _NEW_IN_2 else "NULL" for name in OPEN_SET]
+        return _CHUNKS.format(measures=", ".join(known))
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -271,13 +297,21 @@ def _cut(stored: Stored, episodes: int) -> Stored | None:
     if stored.episodes < episodes:
         return None
     share = episodes / stored.episodes
+    known = {f"{name}_per_episode": values for name in OPEN_SET if (values := stored.values(name)) is not None}
+    others: dict[str, Any] = {name: values[:episodes] for name, values in known.items()}
     return replace(
         stored,
         recipe=replace(stored.recipe, episodes=episodes),
         per_episode=stored.per_episode[:episodes],
-        auroc_per_episode=None if stored.auroc_per_episode is None else stored.auroc_per_episode[:episodes],
+        **others,
         seconds={stage: share * value for stage, value in stored.seconds.items()},
     )
+
+
+def _joined(parts: list[NDArray[np.float64] | None]) -> NDArray[np.float64] | None:
+    """Put the episodes of chunks together; None where one of them lacks the measure."""
+    known = [part for part in parts if part is not None]
+    return np.concatenate(known) if len(known) == len(parts) else None
 
 
 def _bytes(values: NDArray[np.float64]) -> bytes:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sinkshot.episodes import Recipe
+from sinkshot.open_set import Metric
 
-Metric = Literal["accuracy", "auroc"]
 Kind = Literal["table", "curve", "distribution", "projection", "gaussianity", "leaderboard"]
 
 
