@@ -24,6 +24,7 @@ from sinkshot import (
 )
 from sinkshot.evaluate import Interrupted
 from sinkshot.preprocess import apply
+from sinkshot.threads import LIMIT, cores
 
 SMALL = Recipe(way=4, shot=2, query=5, episodes=60, seed=1)
 
@@ -152,6 +153,14 @@ def test_threads_change_nothing(blobs, monkeypatch, name):
         monkeypatch.setattr(engines, "cores", lambda threads=threads: threads)
         results.append(evaluate(blobs, SMALL, method=name, preprocess="PEMnE", engine="numpy"))
     np.testing.assert_array_equal(results[0].per_episode, results[1].per_episode)
+
+
+def test_a_process_that_shares_its_machine_takes_no_more_than_its_part(monkeypatch):
+    monkeypatch.delenv(LIMIT, raising=False)
+    everything = cores()
+    for given, taken in (("1", 1), (str(everything + 3), everything), ("0", 1), ("many", everything)):
+        monkeypatch.setenv(LIMIT, given)
+        assert cores() == taken
 
 
 def test_work_in_threads_comes_out_in_order_and_errors_come_out_too():

@@ -39,9 +39,14 @@ class _OneBlasThread:
 ONE_BLAS_THREAD = _OneBlasThread()
 
 
+LIMIT = "SINKSHOT_THREADS"  # of the environment: cores that a process may use, where others have theirs
+
+
 def cores() -> int:
     """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    given = os.environ.get(LIMIT, "")
+    return min(there, max(1, int(given))) if given.isdigit() else there
 
 
 def in_order(work: Callable[[Item], Answer], items: Iterable[Item], threads: int) -> Iterator[Answer]:

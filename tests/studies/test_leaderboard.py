@@ -14,6 +14,7 @@ from sinkshot import METHODS, FeatureBank, InputError, Scores, register
 from sinkshot.cli._boards import broken, print_boards
 from sinkshot.open_set import TITLES
 from sinkshot.report.leaderboard import Rank, Spot, _named, board, drawing, front, time_of
+from sinkshot.report.pairs import match
 from sinkshot.report.places import Place
 from sinkshot.report.studies import write_report
 from sinkshot.studies import reading
@@ -219,10 +220,17 @@ def test_a_row_that_lacks_a_hard_column_gains_nothing_by_it():
     assert complete.above(middles) > partial.above(middles)
 
 
+def test_easy_first_episodes_do_not_lift_a_method_that_saw_only_those():
+    easy, hard = np.full(20, 0.95), np.full(80, 0.75)
+    rival, slow = np.concatenate([easy, hard]), easy - 0.01
+    few = Spot(Place(Entry(None), 94.0), 1.0, 20, match(slow, rival), rival=100 * rival.mean())
+    assert few.worth == pytest.approx(79 - 1)
+
+
 def test_methods_are_ranked_by_their_mean_and_the_best_of_each_column_is_marked(outcome):
     shown = the_board(outcome)
-    complete = [[spot.place.here for spot in rank.spots] for rank in shown.ranks]
-    means = [np.mean(values) for values in complete if None not in values]
+    complete = [[spot.worth for spot in rank.spots] for rank in shown.ranks if all(s.episodes for s in rank.spots)]
+    means = [np.mean(values) for values in complete]
     assert means == sorted(means, reverse=True)
     assert shown.ranks[-1].label == "newcomer"
     for number in range(3):

@@ -18,9 +18,10 @@ import pytest
 from toys import KEY, RECIPE, cell, measured, numbers, save, settle
 
 import sinkshot
-from sinkshot import FeatureBank
+from sinkshot import FeatureBank, threads
 from sinkshot.errors import InputError
 from sinkshot.studies.merging import merge, selection, selection_seed
+from sinkshot.studies.processes import _pool
 from sinkshot.studies.progress import Progress, now_and_then
 from sinkshot.studies.running import Stopped
 from sinkshot.studies.settling import code_version
@@ -123,6 +124,11 @@ def test_facts_about_features_are_measured_and_kept(place, catalogue):
 # --- processes ------------------------------------------------------------------------------------------------------
 
 LONG = tuple(cell("bms", shot=2, hyper={"epochs": 10, "lam": float(lam)}, episodes=2000) for lam in range(5, 8))
+
+
+def test_workers_share_the_cores_out_among_them():
+    with _pool(2) as pool:
+        assert pool.submit(threads.cores).result() == max(1, threads.cores() // 2)
 
 
 def test_a_killed_worker_is_survived(tmp_path, place, catalogue):

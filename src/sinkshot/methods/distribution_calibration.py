@@ -7,6 +7,7 @@ supports and on samples of these normal distributions. Queries are labelled one 
 from __future__ import annotations
 
 import warnings
+from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -23,6 +24,7 @@ from sinkshot.task import Scores, Task
 Floats = NDArray[np.float64]
 Statistics = tuple[Floats, list[Floats]]  # means [C, d]; for each class F [., d] with F^T F its covariance
 _STATISTICS: WeakKeyDictionary[FeatureBank, Statistics] = WeakKeyDictionary()
+_IMPORTING = Lock()
 
 
 @register(
@@ -120,8 +122,9 @@ def base_statistics(base: FeatureBank) -> Statistics:
 
 def _logistic_regression(x: Floats, y: NDArray[Any], query: Floats) -> Floats:
     """Return the probabilities [q, way] of the queries."""
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.linear_model import LogisticRegression
+    with _IMPORTING:  # threads that import one package at a time may meet its modules half made
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.linear_model import LogisticRegression
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

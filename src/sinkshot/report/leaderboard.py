@@ -30,6 +30,15 @@ class Spot:
     seconds: float | None = None  # of an episode, on one machine with all cores at work
     episodes: int = 0
     match: Match | None = None
+    rival: float = 0.0  # worth of the row compared with
+
+    @property
+    def worth(self) -> float:
+        """What ranks it: where few episodes were seen, the rival's worth and the difference to it on those few.
+
+        The first twenty episodes may be easier than all.
+        """
+        return self.place.worth if self.match is None else self.rival + self.match.better * self.match.difference
 
     @property
     def time(self) -> str:
@@ -52,8 +61,8 @@ class Rank:
 
     def above(self, middles: Sequence[float]) -> float:
         """Mean height above a number for each column, over those that are measured; below everything if none is."""
-        places = [(spot.place, middle) for spot, middle in zip(self.spots, middles, strict=True)]
-        known = [place.worth - middle for place, middle in places if place.here is not None]
+        columns = zip(self.spots, middles, strict=True)
+        known = [spot.worth - middle for spot, middle in columns if spot.place.here is not None]
         return sum(known) / len(known) if known else -math.inf
 
 
@@ -88,22 +97,23 @@ def board(study: Study, sheet: Sheet, results: Results) -> Board:
 
     So a row that lacks the harder columns gains nothing by it; among complete rows that is the order of their means.
     """
-    middle = next((row for row in sheet.rows if row.label == study.against), None)
+    lines = list(zip(sheet.rows, places(replace(sheet, rows=_ungrouped(sheet.rows)), results), strict=True))
+    against = next((line for row, line in lines if row.label == study.against), None)
     ranks = []
-    for row, line in zip(sheet.rows, places(replace(sheet, rows=_ungrouped(sheet.rows)), results), strict=True):
-        rivals = (None,) * len(line) if middle is None or row is middle else middle.entries
+    for row, line in lines:
+        rivals = [None] * len(line) if against is None or line is against else against
         spots = tuple(_spot(place, rival, results) for place, rival in zip(line, rivals, strict=True))
         ranks.append(Rank(row.label, _kind(row), spots))
-    middles = [_middle([rank.spots[number].place for rank in ranks]) for number in range(len(sheet.columns))]
+    middles = [_middle([rank.spots[number] for rank in ranks]) for number in range(len(sheet.columns))]
     ranks.sort(key=lambda rank: -rank.above(middles))
     floor = next((row for row in sheet.rows if row.label == study.floor), None)
     broken = () if floor is None else tuple(_broken(sheet, floor, results))
     return Board(sheet, study.against, study.floor, tuple(ranks), broken)
 
 
-def _middle(column: Sequence[Place]) -> float:
-    """Mean of the measured numbers of a column."""
-    known = [place.worth for place in column if place.here is not None]
+def _middle(column: Sequence[Spot]) -> float:
+    """Mean worth of the measured numbers of a column."""
+    known = [spot.worth for spot in column if spot.place.here is not None]
     return sum(known) / len(known) if known else 0.0
 
 
@@ -118,12 +128,15 @@ def _kind(row: Row) -> int:
     return 0 if method is None or not method.transductive else 2 if method.balanced else 1
 
 
-def _spot(place: Place, rival: Entry | None, results: Results) -> Spot:
+def _spot(place: Place, rival: Place | None, results: Results) -> Spot:
     cell = place.entry.cell
     stored = None if cell is None else results.get(cell)
     if stored is None:
         return Spot(place)
-    return Spot(place, stored.seconds["total"] / stored.episodes, stored.episodes, _match(place.entry, rival, results))
+    seconds, episodes = stored.seconds["total"] / stored.episodes, stored.episodes
+    if rival is None:
+        return Spot(place, seconds, episodes)
+    return Spot(place, seconds, episodes, _match(place.entry, rival.entry, results), rival.worth)
 
 
 def _match(entry: Entry, rival: Entry | None, results: Results) -> Match | None:

@@ -18,6 +18,7 @@ from multiprocessing.connection import Connection
 from sinkshot.errors import DataWarning, InputError
 from sinkshot.studies.chunks import Chunk, Part, Unfit, compute
 from sinkshot.studies.machine import cores
+from sinkshot.threads import LIMIT
 
 Done = tuple[Chunk, Part | InputError]
 """A chunk and what came of it: its numbers, or why they cannot be had."""
@@ -127,6 +128,7 @@ def _begin(lifeline: Connection, threads: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["NUMBA_NUM_THREADS"] = str(threads)  # numba is not imported yet
     os.environ["OMP_NUM_THREADS"] = str(threads)
+    os.environ[LIMIT] = str(threads)
     threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
 
 
