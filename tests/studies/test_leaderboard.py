@@ -140,6 +140,14 @@ def test_a_board_is_carried_to_other_banks_and_nothing_there_speaks_of_a_paper(w
     assert not any(sheet.elsewhere for sheet in study.sheets)
 
 
+def test_sheets_of_one_bank_keep_apart_on_another(tmp_path, bank):
+    bank.save(tmp_path / "cub_wrn-28-10_novel.safetensors")
+    study = expand(reading.find("leaderboard"), Catalogue([tmp_path]))
+    names = [sheet.label for sheet in study.sheets]
+    assert {"CUB, WRN", "CUB, WRN, open set"} <= set(names)
+    assert len(set(names)) == len(names)
+
+
 def test_a_method_that_needs_more_supports_is_left_out_with_the_reason(written, bank, tmp_path):
     study = reading.read(written('{ methods = ["bms", "ncm", "openmax"] }'))
     tasks, sentences = plan([study], save(bank, tmp_path), "cpu", elsewhere=False)

@@ -61,7 +61,9 @@ def _carried(sheet: Sheet, bank: BankKey, catalogue: Catalogue) -> Sheet:
     measure = None if sheet.measure is None else replace(sheet.measure, bank=to(sheet.measure.bank))
     printed = bool(sheet.paper) or any(entry.paper for row in sheet.rows for entry in row.entries)
     elsewhere = sheet.label if printed else ""
-    return replace(moved, label=catalogue.title(bank), elsewhere=elsewhere, measure=measure)
+    home = catalogue.title(_home(sheet))
+    kind = sheet.label.removeprefix(home) if sheet.label.startswith(home) else ""  # such as ", open set"
+    return replace(moved, label=catalogue.title(bank) + kind, elsewhere=elsewhere, measure=measure)
 
 
 def _with(sheet: Sheet, change: Callable[[Cell], Cell]) -> Sheet:
