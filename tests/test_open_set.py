@@ -63,3 +63,9 @@ def test_only_of_false_alarms_less_is_better():
 def test_what_cannot_be_measured_is_refused(scores, strange, sentence):
     with pytest.raises(InputError, match=sentence):
         auroc(scores, strange)
+
+
+@pytest.mark.parametrize("tpr", [0, 95, float("nan"), -0.1])
+def test_a_rate_that_is_no_share_is_refused(tpr):
+    with pytest.raises(InputError, match="tpr"):
+        fpr_at_tpr([0.1, 0.9], [False, True], tpr)

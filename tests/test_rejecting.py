@@ -75,7 +75,10 @@ def test_without_a_threshold_nothing_changes_and_the_score_is_refused():
 def test_without_unlabelled_rows_new_ones_are_judged_by_the_supports():
     x, truth, y = pool()
     model = BMSClassifier(unknown=0.5).fit(x[:12], y[:12])
-    assert open_set.auroc(model.predict_unknown(x[12:]), truth[12:] < 0) > 0.9
+    unknown, strange = model.predict_unknown(x[12:]), truth[12:] < 0
+    assert open_set.auroc(unknown, strange) > 0.9
+    assert np.mean(unknown[strange] > 0.5) > 0.6
+    assert np.mean(unknown[~strange] > 0.5) < 0.2
 
 
 @pytest.mark.parametrize("threshold", [0, 1, 2.0, "half"])
@@ -83,6 +86,23 @@ def test_a_threshold_that_is_no_probability_is_refused(threshold):
     x, _, y = pool()
     with pytest.raises(InputError, match="unknown"):
         BMSClassifier(unknown=threshold).fit(x, y)
+
+
+def test_the_threshold_is_that_of_the_fit_and_nothing_of_an_earlier_one_is_left():
+    x, _, y = pool()
+    model = BMSClassifier(unknown=0.5).fit(x, y)
+    model.set_params(unknown=None)
+    assert -1 in model.predict(x)
+    model.fit(x, y)
+    assert not hasattr(model, "unknown_")
+    assert -1 not in model.predict(x)
+
+
+@pytest.mark.parametrize("wrong", [{"variant": "foo"}, {"prior": [1.0]}, {"steps": 0}])
+def test_what_does_not_count_is_checked_all_the_same(wrong):
+    x, _, y = pool()
+    with pytest.raises(InputError):
+        BMSClassifier(unknown=0.5, **wrong).fit(x, y)
 
 
 def test_a_class_called_unknown_is_refused():

@@ -1,6 +1,6 @@
 """Write docs/methods.md: what each registered method does, assumes, costs and reaches.
 
-    sinkshot reproduce --study leaderboard                                  # measures, 1,000 episodes a number
+    sinkshot reproduce --study leaderboard --episodes 2000                  # measures
     python tools/make_methods_page.py --cells sinkshot-report/cells.csv     # takes its numbers, and writes the page
     python tools/make_methods_page.py                                       # the page again, with the numbers it has
 
@@ -39,7 +39,7 @@ those of the paper's tables that need a training of their own. An inductive meth
 transductive one at all of them together.
 
 This page is written by `python tools/make_methods_page.py` from the methods' own files; its numbers are those of
-`sinkshot reproduce --study leaderboard`.
+`sinkshot reproduce --study leaderboard --episodes 2000`.
 """
 
 
@@ -131,7 +131,7 @@ def _chain(chain: str) -> str:
 def _balance(method: Method) -> str:
     if not method.transductive:
         return "of no concern: each query is looked at alone"
-    assumed = "takes equal query sizes for granted" if method.balanced else "nothing is assumed"
+    assumed = "takes equal query sizes for granted" if method.balanced else "is not told the query sizes"
     told = ", and can be told others (`prior`)" if "prior" in method.hyper else ""
     own = ", ".join(f"`{name}={written(value)}`" for name, value in method.imbalanced.items())
     return assumed + told + (f"; under unequal sizes its authors set {own}" if own else "")
@@ -167,13 +167,14 @@ def _times(columns: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _tables(numbers: Measured) -> Iterator[str]:
-    """One table for each sheet, sorted by how far a method is above the mean of all; those with few episodes last."""
+    """One table for each sheet, sorted by how far a method is above the mean of all; incomplete rows last."""
     if numbers["sheets"]:
         yield "## Measured\n"
         yield (
             "Percent ± half of the 95 % interval, and milliseconds of an episode on one core, while every core of "
-            f"{numbers['hardware']} was at work; {numbers['finished']}. Slow methods saw fewer episodes, the first of "
-            "those that all saw, and stand last: the first may be easier or harder than all.\n"
+            f"{numbers['hardware']} was at work; {numbers['finished']}. Sorted by the mean of all columns. Slow "
+            "methods saw fewer episodes, the first of those that all saw, which may be easier or harder than all: they "
+            "stand last, as do those that cannot do every column.\n"
         )
     for sheet, methods in numbers["sheets"].items():
         columns = list(dict.fromkeys(column for found in methods.values() for column in found))
@@ -182,7 +183,8 @@ def _tables(numbers: Measured) -> Iterator[str]:
             column: _mean([found[column]["value"] for _, found in rows if column in found]) for column in columns
         }
         most = max(_episodes(found) for _, found in rows)
-        rows.sort(key=lambda row: (_episodes(row[1]) < most, -_height(row[1], middles)))
+        whole = {name for name, found in rows if _episodes(found) == most and len(found) == len(columns)}
+        rows.sort(key=lambda row: (row[0] not in whole, -_height(row[1], middles)))
         heads = ["method", *columns, "ms", "episodes"]
         yield f"**{sheet}**\n"
         yield _table(heads, [[*_row(name, found, columns), f"{_episodes(found):,}"] for name, found in rows])

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkshot.errors import InputError
+from sinkshot.errors import InputError, number
 
 Floats = NDArray[np.float64]
 Metric = Literal["accuracy", "auroc", "aupr", "fpr95"]
@@ -66,6 +66,8 @@ def fpr_at_tpr(unknown: Any, strange: Any, tpr: float = 0.95) -> Floats:
     >>> float(fpr_at_tpr([0.1, 0.4, 0.35, 0.8], [False, False, True, True]))
     0.5
     """
+    if not 0 < number("tpr", tpr) <= 1:
+        raise InputError(f"tpr is a share above 0 and up to 1, such as 0.95; {tpr:g} was given.")
     return _fpr_at_tpr(*_curve(unknown, strange), tpr)
 
 

@@ -29,13 +29,16 @@ class Rejecting:
         Of the queries to the classes.
     unknown : array of shape (q,)
         The probability of each query to belong to none of them.
+    threshold : float
+        Above which a row is rejected.
     """
 
-    def __init__(self, task: Task, settings: Settings, hyper: dict[str, Any]) -> None:
+    def __init__(self, task: Task, settings: Settings, hyper: dict[str, Any], threshold: float) -> None:
+        self.threshold = threshold
         self._lam, self._spread, self._cut = settings.lam, hyper["spread"], (hyper["threshold"], hyper["width"])
         rows, x = rows_of(task), np.concatenate([task.support[0], task.query[0]])  # [N, d]
-        self._neighbours = Neighbours(x, hyper["neighbours"]) if len(x) > 1 else None
-        if task.queries == 0 or self._neighbours is None:
+        self._neighbours = Neighbours(x, hyper["neighbours"]) if task.queries else None  # supports alone are no pool
+        if self._neighbours is None:
             self.weights = np.asarray(unit(rows.means(), rows)[0][0] @ x)
             self.assignment, self.unknown = np.empty((0, task.way), x.dtype), np.empty(0, x.dtype)
             self._judges, self._evidence = (self.weights, self.weights), np.ones(len(x), x.dtype)
@@ -43,7 +46,7 @@ class Rejecting:
         spreading = over(self._neighbours.graph(), task.supports, self._spread)
         found = solve(rows, settings, hyper["lambda_inlier"], spreading, self._cut)
         self.weights, self.assignment = np.asarray(found.weights[0] @ x), np.asarray(by_query(found.assignment)[0])
-        self.unknown = np.asarray(1 - found.known[0, 0, task.supports :])
+        self.unknown = np.asarray(found.unknown[0, 0, task.supports :])
         first, judge = (np.asarray(a[0] @ x) for a in found.judges)
         self._judges, self._evidence = (first, judge), np.asarray(found.evidence[0, 0])
 
@@ -51,9 +54,9 @@ class Rejecting:
         """Return the probability of new rows [n, d] to be unknown, each whatever the others are."""
         by_supports, by_pool = (_cosines(rows, judge) for judge in self._judges)  # [n, way]
         own = by_supports.sum(axis=1) + (softmax(self._lam * by_supports, axis=-1) * by_pool).sum(axis=1)
-        around = own if self._neighbours is None else self._neighbours.mean(rows, self._evidence)
+        around = own if self._neighbours is None else self._neighbours.mean(rows, self._evidence, own)
         evidence = (1 - self._spread) * own + self._spread * around
-        return np.asarray(1 - sigmoid((evidence - self._cut[0]) / self._cut[1]))
+        return np.asarray(sigmoid((self._cut[0] - evidence) / self._cut[1]))
 
 
 def _cosines(rows: Floats, weights: Floats) -> Floats:

@@ -111,6 +111,33 @@ def test_a_row_without_neighbours_keeps_its_own_evidence():
         np.testing.assert_allclose(spreading(evidence), [[[1, 1, 0.3, -0.4]]], atol=1e-6)
 
 
+def test_a_row_of_zeros_is_nobodys_neighbour_in_either_graph():
+    x = np.random.default_rng(0).normal(size=(1, 30, 8))
+    x[0, 7] = 0
+    task = Task(x[:, :5], np.arange(5)[None], x[:, 5:], 5)
+    evidence = np.random.default_rng(1).normal(size=(1, 1, 25))
+    dense, near = over_neighbours(rows_of(task), 5, 0.7)(evidence), Neighbours(x[0], 5)
+    np.testing.assert_allclose(over(near.graph(), 5, 0.7)(evidence), dense, atol=1e-6)
+    assert dense[0, 0, 7] == pytest.approx(evidence[0, 0, 2])
+    np.testing.assert_array_equal(near.mean(np.zeros((1, 8)), dense[0, 0], np.array([0.4])), [0.4])
+
+
+def lone_strangers(dtype):
+    """60 tasks of five classes with one support each and a single query, of none of them."""
+    task, _ = episodes("5w1s15q", slice(60), strangers=golden("oslo", "5w1s15q")["open_rows"], dtype=dtype)
+    return apply(Task(task.support, task.labels, task.query[:, -1:], 5), "PEMnE")
+
+
+def test_a_stranger_alone_does_not_pull_the_classes_to_itself():
+    assert (METHODS["bms-open"](lone_strangers("float64")).unknown > 0.5).mean() > 0.95
+
+
+def test_extreme_constants_leave_single_precision_finite():
+    found = METHODS["bms-open"](lone_strangers("float32"), lambda_inlier=0.002, lam=40.0)
+    assert np.isfinite(found.probabilities).all()
+    assert np.isfinite(found.unknown).all()
+
+
 @pytest.mark.parametrize("wrong", [{"spread": 1.0}, {"spread": -0.1}, {"width": 0.0}, {"neighbours": 0}])
 def test_hyper_parameters_out_of_range_are_refused(wrong):
     task, _ = episodes("5w1s15q", slice(1))

@@ -123,6 +123,22 @@ def test_numpy_and_torch_agree(name):
     np.testing.assert_allclose(ours, theirs, atol=AGREE.get(name, 1e-9))
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if answer(name, make_task()).unknown is not None])
+def test_the_score_of_the_unknown_keeps_the_same_promises(name):
+    torch = pytest.importorskip("torch")
+    task, order = make_task(episodes=5), np.random.default_rng(1).permutation(9)
+
+    def unknown(given):
+        return np.asarray(answer(name, given).unknown)
+
+    whole = unknown(task)
+    alone = Task(task.support[2:3], task.labels[2:3], task.query[2:3], task.way, task.base)
+    np.testing.assert_allclose(unknown(alone), whole[2:3], atol=1e-12)
+    np.testing.assert_allclose(unknown(permuted(task, query=order)), whole[:, order], atol=1e-5)
+    np.testing.assert_allclose(unknown(make_task(torch, episodes=5)), whole, atol=1e-9)
+    np.testing.assert_allclose(unknown(make_task(episodes=5, dtype="float32")), whole, atol=1e-3)
+
+
 @pytest.mark.parametrize("name", [name for name in NAMES if METHODS[name].gram])
 def test_inner_products_alone_give_the_same_answer(name, xp):
     task = apply(make_task(xp), METHODS[name].preprocess, MEANS)

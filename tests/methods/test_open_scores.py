@@ -240,3 +240,10 @@ def test_transforms_that_nobody_knows_or_that_change_the_shape_are_refused():
         METHODS["snatcher"](make_task(), transform="atention")
     with pytest.raises(InputError, match="must keep the shape of the prototypes"):
         METHODS["snatcher"](make_task(), transform=lambda b: b[..., :1])
+
+
+@pytest.mark.parametrize("transform", ["warp", ["a", "b"], 3])
+def test_a_transform_that_is_none_is_refused(transform):
+    x = np.eye(4)[None]
+    with pytest.raises(InputError, match="transform"):
+        METHODS["snatcher"](Task(x[:, :2], np.array([[0, 1]]), x[:, 2:], 2), transform=transform)

@@ -19,35 +19,40 @@ Floats = NDArray[np.floating[Any]]
 
 
 class Neighbours:
-    """Rows of a pool and a way to find those nearest to a row by cosine."""
+    """Rows of a pool and a way to find those nearest to a row by cosine; a row of zeros has none and is none."""
 
     def __init__(self, rows: Floats, count: int) -> None:
-        self.count = min(count, len(rows) - 1)
-        self._index = NearestNeighbors(n_neighbors=self.count + 1, algorithm="brute").fit(_unit(rows))
+        self._size, self._dtype = len(rows), rows.dtype
+        self._kept = np.flatnonzero(rows.any(axis=1))
+        self._count = min(count, len(self._kept) - 1)
+        if self._count > 0:
+            self._index = NearestNeighbors(n_neighbors=self._count, algorithm="brute").fit(_unit(rows[self._kept]))
 
     def graph(self) -> sparse.csr_array:
         """Share of each row's neighbours in its mean, [N, N]: by cosine, where positive, and either has the other."""
-        size = self._index.n_samples_fit_
-        near, at = self._nearest(None, self.count)
-        graph = sparse.csr_array(
-            (near.ravel(), at.ravel(), np.arange(0, near.size + 1, self.count)), shape=(size, size)
-        )
-        graph = graph + graph.T
+        graph = sparse.csr_array((self._size, self._size), dtype=self._dtype)
+        if self._count > 0:
+            near, at = self._nearest(None)
+            whose = np.repeat(self._kept, self._count)
+            graph = sparse.csr_array((near.ravel(), (whose, at.ravel())), shape=graph.shape)
+            graph = graph + graph.T
         total = graph.sum(axis=1)
-        alone = (total <= 0).astype(graph.dtype)
+        alone = (total <= 0).astype(self._dtype)
         return sparse.csr_array(sparse.diags_array(1 / (total + alone)) @ (graph + sparse.diags_array(alone)))
 
-    def mean(self, rows: Floats, values: Floats) -> Floats:
-        """Mean of the pool's values [N] over the neighbours of new rows [n, d]; zero where there is none."""
-        near, at = self._nearest(_unit(rows), self.count)
+    def mean(self, rows: Floats, values: Floats, own: Floats) -> Floats:
+        """Mean of the pool's values [N] over the neighbours of new rows [n, d]; where there is none, their own [n]."""
+        if self._count < 1:
+            return own
+        near, at = self._nearest(_unit(rows))
+        near = np.where(rows.any(axis=1, keepdims=True), near, 0)
         total = near.sum(axis=1)
-        return np.asarray((near * values[at]).sum(axis=1) / np.where(total > 0, total, 1))
+        return np.where(total > 0, (near * values[at]).sum(axis=1) / np.where(total > 0, total, 1), own)
 
-    def _nearest(self, rows: Floats | None, count: int) -> tuple[Floats, NDArray[np.intp]]:
+    def _nearest(self, rows: Floats | None) -> tuple[Floats, NDArray[np.intp]]:
         """Cosines of the nearest, negative ones cut to zero, and their places; without rows, the pool's own."""
-        distance, at = self._index.kneighbors(rows, n_neighbors=count)
-        cosine = 1 - distance**2 / 2
-        return np.maximum(cosine, 0).astype(self._index._fit_X.dtype), at
+        distance, at = self._index.kneighbors(rows)
+        return np.maximum(1 - distance**2 / 2, 0).astype(self._dtype), self._kept[at]
 
 
 def over(graph: sparse.csr_array, supports: int, spread: float) -> Spreading:

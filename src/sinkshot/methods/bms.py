@@ -2,7 +2,8 @@
 
 Class weights are refined in turn with an allocation of the queries to classes: optimal transport that gives every
 class at least a minimum share (Algorithm 1), then logistic regression on that allocation (Algorithm 2). With a prior
-on the class sizes it is BMS*. This is the readable reference that faster engines are held against.
+on the class sizes it is BMS*. The published way to count the smallest class suits queries of equal sizes; the variant
+`robust` suits others. This is the readable reference that faster engines are held against.
 
 Every weight is a combination w_j = sum_i a_ji x_i of the task's rows, so the code holds the coefficients `a` and sees
 the rows only through their inner products (`Rows`). Arrays are class-major, [R, way, N].
@@ -18,13 +19,14 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from sinkshot.errors import number, unknown_name, whole
-from sinkshot.methods._algebra import Rows, by_query, one_hot, rows_of, softmax
+from sinkshot.methods._algebra import Rows, at_least, by_query, one_hot, rows_of, softmax
 from sinkshot.methods._prior import Prior, proportions, settled
 from sinkshot.methods._registry import register
 from sinkshot.task import Array, GramTask, Scores, Task
 
 VARIANTS = ("published", "letter", "robust")
 LEAST_LOGIT = -60.0  # exp of it is still a float32, so that no class is ever out of Sinkhorn's reach
+_TINY = 1.2e-38  # of single precision, not zero
 _REFERENCE = "Hu, Pateux, Gripon 2021, Algorithms 1 and 2"
 
 
@@ -196,7 +198,7 @@ def min_size_sinkhorn(kernel: Array, min_size: Array, passes: int, mass: Array |
         small = size < min_size
         if not bool(xp.any(small)):
             break
-        v = xp.where(small, v * min_size / size, v)
+        v = xp.where(small, v * min_size / at_least(size, _TINY), v)
     return u * kernel * v
 
 

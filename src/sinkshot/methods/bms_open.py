@@ -1,7 +1,7 @@
 """BMS that rejects: Boosted Min-size Sinkhorn for pools in which some queries belong to none of the classes.
 
-BMS hands every query to a class, so strangers pull the weights away: on the first feature bank, five unknown classes in
-the pool take its accuracy from 86 to 73 % at one shot. Here a query has a probability of being known, and gives only so
+BMS hands every query to a class, so strangers pull the weights away, and at one shot it falls below nearest class means
+(docs/methods.md has both). Here a query has a probability of being known, and gives only so
 much of itself to the classes. It is found in two steps like those of OSLO (Boudiaf et al., CVPR 2023), with three
 differences. Queries are allocated by min-size Sinkhorn. Evidence of being known spreads over the graph of nearest
 neighbours, since strangers stand beside strangers. And it also asks how near a query is to all classes together, by the
@@ -73,7 +73,7 @@ def bms_open(
     spreading = over_neighbours(rows, whole("neighbours", neighbours, least=1), share("spread", spread))
     cut = number("threshold", threshold), number("width", width, above=0)
     found = solve(rows, settings, number("lambda_inlier", lambda_inlier, above=0), spreading, cut)
-    return Scores(by_query(found.assignment), unknown=1.0 - found.known[..., 0, rows.supports :])
+    return Scores(by_query(found.assignment), unknown=found.unknown[..., 0, rows.supports :])
 
 
 def share(name: str, value: float) -> float:
@@ -88,7 +88,7 @@ class Solution:
     """What is found of a task."""
 
     assignment: Array  # [R, way, q], of each query to the classes, summing to one
-    known: Array  # [R, 1, N], the probability of each row to belong to any class
+    unknown: Array  # [R, 1, N], the probability of each row to belong to no class
     evidence: Array  # [R, 1, N], which it was taken of
     weights: Array  # coefficients [R, way, N] that gave the assignment
     judges: tuple[Array, Array]  # coefficients [R, way, N]: the classes by their supports, and as the evidence saw them
@@ -114,19 +114,21 @@ def solve(
         cosine = cosines(weights, rows)
 
     evidence = spreading(overall + own)
-    known = sigmoid((evidence - cut[0]) / cut[1])
-    of_queries = known[..., rows.supports :]
+    certainty = (evidence - cut[0]) / cut[1]
+    known = sigmoid(certainty)[..., rows.supports :]  # [R, 1, q]
     for _ in range(settings.steps):
-        mass = _allocate(cosine, of_queries, least, settings)
-        least = _smallest(mass, of_queries)
+        mass = _allocate(cosine, known, least, settings)
+        least = _smallest(mass, known)
         weights = update(rows.with_queries(rows.member, mass), rows, settings)[0]
         cosine = cosines(weights, rows)
-    assignment = _shares(_allocate(cosine, of_queries, least, settings))
-    return Solution(assignment, known, evidence, weights, (first, judge))
+    assignment = _shares(_allocate(cosine, known, least, settings))
+    return Solution(assignment, sigmoid(-certainty), evidence, weights, (first, judge))
 
 
 def _allocate(cosine: Array, mass: Array, least: Array, settings: Settings) -> Array:
-    """Give the mass [R, 1, q] of the queries to the classes, [R, way, q]."""
+    """Give the mass [R, 1, q] of the queries to the classes, [R, way, q]; none asks for more than its part of it."""
+    xp = array_namespace(mass)
+    least = xp.minimum(least, xp.sum(mass, axis=-1, keepdims=True) / cosine.shape[-2])
     return min_size_sinkhorn(transport_kernel(cosine, settings.lam), least, settings.passes, mass)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from array_api_compat import array_namespace, device
 
 from sinkshot.errors import InputError, unknown_name
-from sinkshot.methods._algebra import Rows, by_query, rows_of, softmax
+from sinkshot.methods._algebra import Rows, by_query, one_hot, rows_of, softmax
 from sinkshot.methods._registry import register
 from sinkshot.task import Array, GramTask, Scores, Task
 
@@ -62,7 +62,9 @@ def ncm(task: Task | GramTask, *, score: str = "distance") -> Scores:
     if score == "distance":
         unknown = xp.min(distances, axis=-2)
     elif score == "max-probability":
-        unknown = 1.0 - xp.max(probabilities, axis=-2)
+        largest = one_hot(xp.argmax(probabilities, axis=-2), task.way, probabilities) > 0
+        others = xp.where(largest, xp.zeros_like(probabilities), probabilities)
+        unknown = xp.sum(others, axis=-2)  # 1 - max, to the last digit
     else:
         unknown = neighbour_ratio(rows)
     return Scores(by_query(probabilities), unknown=unknown)

@@ -50,11 +50,11 @@ def snatcher(task: Task, *, transform: str | Transform = "attention", temperatur
     predicted = xp.argmax(logits, axis=-1)  # [R, q]
     taken = xp.matrix_transpose(one_hot(predicted, task.way, task.query)) > 0  # [R, q, way]
     block = max(1, _BLOCK // max(1, size(prototypes) or 1))  # queries
-    unknown = []
+    unknown = [xp.zeros_like(task.query[:, :0, 0])]
     for begin in range(0, task.queries, block):
         here = slice(begin, begin + block)
         snatched = xp.where(taken[:, here, :, None], task.query[:, here, None, :], prototypes[:, None, ...])
-        apart = change(snatched) - transformed[:, None, ...]  # P' - P, [R, b, way, d]
+        apart = _checked(change(snatched), snatched) - transformed[:, None, ...]  # P' - P, [R, b, way, d]
         unknown.append(xp.sum(apart * apart, axis=(-2, -1)) / temperature)
     return Scores(softmax(logits, axis=-1), unknown=xp.concat(unknown, axis=-1))
 
@@ -80,8 +80,8 @@ TRANSFORMS: dict[str, Transform] = {"attention": attention, "mean": task_normali
 def _transform(given: Any) -> Transform:
     if callable(given):
         return given  # type: ignore[no-any-return]
-    if given not in TRANSFORMS:
-        raise unknown_name("transform of snatcher", given, TRANSFORMS)
+    if not isinstance(given, str) or given not in TRANSFORMS:
+        raise unknown_name("transform of snatcher", str(given), TRANSFORMS)
     return TRANSFORMS[given]
 
 
