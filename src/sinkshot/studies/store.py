@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,6 +41,7 @@ from sinkshot.studies.study import BankKey
 FORMAT = 2
 _MARK = 0x53696E6B  # "Sink", SQLite's application_id of our files
 _PATIENCE = 60.0  # seconds to wait for another process that is writing
+_TRIES = 500  # a hundredth of a second apart
 _SCHEMA = """
 CREATE TABLE machines (id INTEGER PRIMARY KEY, description TEXT NOT NULL UNIQUE);
 CREATE TABLE cells (
@@ -171,7 +173,7 @@ class Store:
             if not reading:
                 self._bring_up_to_date()
             return
-        ask("PRAGMA journal_mode = WAL")  # a reader never waits; where the file system cannot, SQLite stays as it is
+        self._write_ahead()
         with self._transaction():
             if ask("SELECT count(*) FROM sqlite_master").fetchone() == (0,):  # nobody else was faster
                 for statement in filter(str.strip, _SCHEMA.split(";")):
@@ -179,6 +181,17 @@ class Store:
                 ask(f"PRAGMA application_id = {_MARK}")
                 ask(f"PRAGMA user_version = {FORMAT}")
         self._refuse_foreign()
+
+    def _write_ahead(self) -> None:
+        """Let no reader wait; where the file system cannot, SQLite stays as it is.
+
+        Of all that SQLite does, this alone does not wait for another that does the same at this moment.
+        """
+        for _ in range(_TRIES):
+            with suppress(sqlite3.OperationalError):
+                self._database.execute("PRAGMA journal_mode = WAL")
+                return
+            time.sleep(0.01)
 
     def _bring_up_to_date(self) -> None:
         """Add the columns that an older format does not have."""
