@@ -89,7 +89,8 @@ def test_numbers_of_a_run_come_from_its_cells(tool, cells):
     }
     assert "Dirichlet 1-shot" not in numbers["sheets"]["A bank"]["bms"]
     page = tool.page(numbers)
-    assert page.index("| [bms](#bms) | 87.00 ± 0.40 |  | 1.25 |") < page.index("| [ncm](#ncm) | 76.54 ± 0.46 |")
+    whole, partial = "| [ncm](#ncm) | 76.54 ± 0.46 |", "| [bms](#bms) | 87.00 ± 0.40 |  | 1.25 |"
+    assert page.index(whole) < page.index(partial)  # a row with a gap cannot be ranked among the others
     assert "Balanced 1-shot 1.25 ms, Dirichlet 1-shot 1.25 ms" in sections(page)["ncm"]
     assert "- *A bank*: not measured yet" in sections(page)["kmeans"]
 
