@@ -140,11 +140,12 @@ def test_a_board_is_carried_to_other_banks_and_nothing_there_speaks_of_a_paper(w
     assert not any(sheet.elsewhere for sheet in study.sheets)
 
 
-def test_sheets_of_one_bank_keep_apart_on_another(tmp_path, bank):
-    bank.save(tmp_path / "cub_wrn-28-10_novel.safetensors")
+def test_a_leaderboard_goes_to_every_bank_and_its_sheets_keep_apart_there(tmp_path, bank):
+    for name in ("cub_wrn-28-10", "cifar-fs_resnet18"):
+        bank.save(tmp_path / f"{name}_novel.safetensors")
     study = expand(reading.find("leaderboard"), Catalogue([tmp_path]))
     names = [sheet.label for sheet in study.sheets]
-    assert {"CUB, WRN", "CUB, WRN, open set"} <= set(names)
+    assert {"CUB, WRN", "CUB, WRN, open set", "CIFAR-FS, ResNet18", "CIFAR-FS, ResNet18, open set"} <= set(names)
     assert len(set(names)) == len(names)
 
 

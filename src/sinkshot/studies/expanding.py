@@ -25,7 +25,7 @@ def expand(study: Study, catalogue: Catalogue, episodes: int | None = None, seed
     sheets = []
     for sheet in study.sheets:
         here = _with(sheet, lambda cell: replace(cell, recipe=recipe(cell)))
-        sheets += [here, *(_carried(here, bank, catalogue) for bank in _others(here, catalogue))]
+        sheets += [here, *(_carried(here, bank, catalogue) for bank in _others(here, catalogue, study.kind))]
     return replace(study, sheets=tuple(sheets))
 
 
@@ -34,10 +34,11 @@ def _home(sheet: Sheet) -> BankKey:
     return sheet.measure.bank if sheet.measure is not None else next(sheet.cells()).bank
 
 
-def _others(sheet: Sheet, catalogue: Catalogue) -> list[BankKey]:
+def _others(sheet: Sheet, catalogue: Catalogue, kind: str) -> list[BankKey]:
     """Banks to carry a sheet to: of each data set those with the sheet's backbone, or all where none has it.
 
-    A sheet that crosses data sets goes to banks that do. One about several backbones goes where the same several are.
+    A leaderboard goes to all. A sheet that crosses data sets goes to banks that do. One about several backbones goes
+    where the same several are.
     """
     if not sheet.transfer:
         return []
@@ -46,6 +47,8 @@ def _others(sheet: Sheet, catalogue: Catalogue) -> list[BankKey]:
         crosses = home.trained_on is not None
         there = [key for key in catalogue.present() if key != home and key.split == home.split]
         there = [key for key in there if (key.trained_on is not None) == crosses]
+        if kind == "leaderboard":
+            return [key for key in there if len(key.backbones) == 1]
         alike = {key.data_set for key in there if key.backbones == home.backbones}
         return [key for key in there if key.backbones == home.backbones or key.data_set not in alike]
     moved = [replace(home, data_set=key.data_set, trained_on=key.trained_on) for key in catalogue.present()]
