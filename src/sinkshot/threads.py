@@ -42,11 +42,15 @@ ONE_BLAS_THREAD = _OneBlasThread()
 LIMIT = "SINKSHOT_THREADS"  # of the environment: cores that a process may use, where others have theirs
 
 
+def available() -> int:
+    """Cores of the machine that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def cores() -> int:
-    """Cores that this process may use."""
-    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Cores that this process takes: all that are available, or its share of them."""
     given = os.environ.get(LIMIT, "")
-    return min(there, max(1, int(given))) if given.isdigit() else there
+    return min(available(), max(1, int(given))) if given.isdigit() else available()
 
 
 def in_order(work: Callable[[Item], Answer], items: Iterable[Item], threads: int) -> Iterator[Answer]:

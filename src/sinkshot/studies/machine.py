@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
+
+from sinkshot.threads import available
 
 _COMPUTING = ("sinkshot", "numpy", "scipy", "scikit-learn", "numba", "array-api-compat", "torch", "triton")
 
@@ -23,7 +24,7 @@ class Machine:
 @lru_cache
 def this_machine(device: str = "cpu") -> Machine:
     """Describe the machine that this process runs on, and the device it computes on."""
-    number = cores()
+    number = available()
     parts = [
         _processor(),
         f"{number} {'core' if number == 1 else 'cores'}",
@@ -40,11 +41,6 @@ def this_machine(device: str = "cpu") -> Machine:
         except metadata.PackageNotFoundError:
             continue
     return Machine(", ".join(parts), tuple(versions.items()))
-
-
-def cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _processor() -> str:

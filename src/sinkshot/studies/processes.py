@@ -17,8 +17,7 @@ from multiprocessing.connection import Connection
 
 from sinkshot.errors import DataWarning, InputError
 from sinkshot.studies.chunks import Chunk, Part, Unfit, compute
-from sinkshot.studies.machine import cores
-from sinkshot.threads import LIMIT
+from sinkshot.threads import LIMIT, available
 
 Done = tuple[Chunk, Part | InputError]
 """A chunk and what came of it: its numbers, or why they cannot be had."""
@@ -99,7 +98,7 @@ def _outcome(future: Future[tuple[Part, list[str]]]) -> Part | InputError:
 def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     """Give out a pool whose processes live as long as a pipe from here is open."""
     end, lifeline = multiprocessing.Pipe(duplex=False)
-    threads = max(1, cores() // workers)
+    threads = max(1, available() // workers)
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(end, threads))
     try:

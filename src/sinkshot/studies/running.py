@@ -16,7 +16,7 @@ from sinkshot.engines import _check_torch
 from sinkshot.errors import DataWarning, InputError, whole
 from sinkshot.studies.catalogue import Catalogue
 from sinkshot.studies.chunks import Chunk, Source
-from sinkshot.studies.machine import cores, this_machine
+from sinkshot.studies.machine import this_machine
 from sinkshot.studies.measures import measure
 from sinkshot.studies.planning import distinct, find, plan, whole_bank
 from sinkshot.studies.processes import Done, in_processes, in_this_process
@@ -25,6 +25,7 @@ from sinkshot.studies.selecting import selected
 from sinkshot.studies.settling import canonical, facts_version
 from sinkshot.studies.store import Store, Stored
 from sinkshot.studies.study import BankKey, Cell, Measure, Study
+from sinkshot.threads import available
 
 __all__ = ["Outcome", "Progress", "Stopped", "Stored", "run"]
 
@@ -158,7 +159,7 @@ def _computed(
         return on_cluster(coming, scheduler)
     if workers is None:
         small = sum(chunk.count for chunk in chunks) <= _FEW
-        workers = 1 if small or any(chunk.settled.device != "cpu" for chunk in chunks) else cores()
+        workers = 1 if small or any(chunk.settled.device != "cpu" for chunk in chunks) else available()
     workers = min(workers, max(1, len(chunks)))
     return in_this_process(coming) if workers == 1 else in_processes(coming, workers)
 
