@@ -6,10 +6,8 @@ import json
 import os
 import pickle
 import re
-import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -148,29 +146,47 @@ def test_what_makes_a_method_its_own_is_set_by_its_name_alone(npz):
     assert "METHOD.prior=VALUE" in done.stderr
 
 
+PRESS_CTRL_C = """
+import os, signal, sys, threading
+import sinkshot
+from sinkshot.cli import main
+
+module = sys.modules["sinkshot.evaluate"]
+run = module._run
+
+def pressed(job, engine, notes, progress):
+    def tell(*state):
+        progress(*state)
+        if not timer.ident:
+            timer.start()  # so that the signal falls into the next chunk
+    timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
+    return run(job, engine, notes, tell)
+
+module._run = pressed
+main()
+"""
+
+
+def interrupted(*words, cwd=None):
+    """Run a command that is interrupted once it has evaluated something."""
+    command = [sys.executable, "-c", PRESS_CTRL_C, *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=240, check=False)
+
+
 @pytest.mark.skipif(os.name == "nt", reason="sends SIGINT")
 def test_an_interrupted_demo_says_what_was_finished(tmp_path):
-    words = [sys.executable, "-m", "sinkshot", "demo", "--episodes", "400000"]
-    run = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
-    time.sleep(5)
-    run.send_signal(signal.SIGINT)
-    _, stderr = run.communicate(timeout=60)
-    assert run.returncode == 130
-    assert "0 of 7 methods were finished" in stderr
+    done = interrupted("demo", "--episodes", "10000000", cwd=tmp_path)
+    assert done.returncode == 130, done.stderr
+    assert "0 of 7 methods were finished" in done.stderr
     assert not (tmp_path / "sinkshot-demo.html").exists()
 
 
 @pytest.mark.skipif(os.name == "nt", reason="sends SIGINT")
 def test_an_interrupted_evaluation_keeps_and_says_what_was_finished(npz):
-    words = [sys.executable, "-m", "sinkshot", "eval", npz, "--method", "ncm", "--way", "4", "--query", "5"]
-    run = subprocess.Popen(
-        [*words, "--episodes", "90000000", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    time.sleep(6)
-    run.send_signal(signal.SIGINT)
-    stdout, stderr = run.communicate(timeout=60)
-    assert run.returncode == 130
-    assert "Traceback" not in stderr
-    assert "interrupted" in stderr
-    answer = json.loads(stdout)
+    words = ("eval", npz, "--method", "ncm", "--way", "4", "--query", "5", "--episodes", "90000000", "--json")
+    done = interrupted(*words)
+    assert done.returncode == 130, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "interrupted" in done.stderr
+    answer = json.loads(done.stdout)
     assert 0 < answer["episodes"] < 90_000_000
