@@ -24,7 +24,7 @@ from sinkshot import (
 )
 from sinkshot.evaluate import Interrupted
 from sinkshot.preprocess import apply
-from sinkshot.threads import LIMIT, cores
+from sinkshot.threads import LIMIT, cores, in_order
 
 SMALL = Recipe(way=4, shot=2, query=5, episodes=60, seed=1)
 
@@ -150,7 +150,7 @@ def test_threads_change_nothing(blobs, monkeypatch, name):
     monkeypatch.setattr(engines.Engine, "chunk_bytes", 20_000)
     results = []
     for threads in (1, 3):
-        monkeypatch.setattr(engines, "cores", lambda threads=threads: threads)
+        monkeypatch.setattr("sinkshot.engines._numpy.cores", lambda threads=threads: threads)
         results.append(evaluate(blobs, SMALL, method=name, preprocess="PEMnE", engine="numpy"))
     np.testing.assert_array_equal(results[0].per_episode, results[1].per_episode)
 
@@ -164,9 +164,9 @@ def test_a_process_that_shares_its_machine_takes_no_more_than_its_part(monkeypat
 
 
 def test_work_in_threads_comes_out_in_order_and_errors_come_out_too():
-    assert list(engines.in_order(lambda i: i * i, range(50), 4)) == [i * i for i in range(50)]
+    assert list(in_order(lambda i: i * i, range(50), 4)) == [i * i for i in range(50)]
     with pytest.raises(ZeroDivisionError):
-        list(engines.in_order(lambda i: 1 // (5 - i), range(50), 4))
+        list(in_order(lambda i: 1 // (5 - i), range(50), 4))
 
 
 @pytest.mark.parametrize("chain", ["PEMaE", "PEMa"])

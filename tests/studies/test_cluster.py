@@ -157,7 +157,7 @@ def test_what_cannot_be_measured_is_said_as_in_a_local_run(tmp_path, shared, cat
 def test_other_code_on_a_worker_is_refused(tmp_path, own, catalogue):
     home = Path(sinkshot.__file__).parent
     package = shutil.copytree(home, tmp_path / "other" / "sinkshot", ignore=shutil.ignore_patterns("__pycache__"))
-    engine = package / "engines.py"
+    engine = package / "engines" / "__init__.py"
     engine.write_text(engine.read_text() + "\n# another line\n")
     own.worker(PYTHONPATH=str(package.parent))
     with pytest.raises(InputError, match=r"the worker tcp\S+ has sinkshot .* install the same"):

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from sinkshot.engines import _check_torch
+from sinkshot.engines import check_torch
 from sinkshot.errors import DataWarning, InputError, whole
 from sinkshot.studies.catalogue import Catalogue
 from sinkshot.studies.chunks import Chunk, Source
@@ -98,7 +98,7 @@ def run(
     if workers is not None:
         whole("workers", workers, least=1)
     if scheduler is None and device not in ("auto", "cpu"):
-        _check_torch(device)
+        check_torch(device)
     tasks, missing = plan(studies, catalogue, device, elsewhere=scheduler is not None)
     banks = {whole_bank(cell.bank): task.bank for cell, task in tasks.items()}
     facts = _facts(studies, catalogue, banks, store, fresh, missing)

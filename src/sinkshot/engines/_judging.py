@@ -1,0 +1,42 @@
+"""From the answers of a method to what is reported of them: accuracies, and measures of the open set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkshot import open_set
+from sinkshot.episodes import Episodes
+from sinkshot.errors import InputError
+from sinkshot.task import Array, Scores
+
+OUT_OF_RANGE = (
+    "the features are too large or too small for float32 under this chain, so the answer is not a number. "
+    "Scale them, or let the chain begin with E."
+)
+
+
+def _numpy(array: Array) -> NDArray[Any]:
+    return array if isinstance(array, np.ndarray) else np.asarray(array.cpu())
+
+
+def accuracy(scores: Scores, chunk: Episodes) -> NDArray[np.float64]:
+    """Share of the queries of known classes that are labelled right, [R]."""
+    probabilities = _numpy(scores.probabilities)
+    if not np.isfinite(probabilities).all():
+        raise InputError(OUT_OF_RANGE)
+    predicted = probabilities.argmax(axis=-1)
+    known = chunk.query_labels >= 0
+    right = (predicted == chunk.query_labels) & known
+    return np.asarray(right.sum(axis=1) / known.sum(axis=1))
+
+
+def rejection(scores: Scores, chunk: Episodes) -> dict[str, NDArray[np.float64]]:
+    """How well unknown queries are told from known ones in each episode, by the measures of `sinkshot.open_set`, [R].
+
+    A method without a score of its own is judged by one minus its largest probability.
+    """
+    unknown = 1 - _numpy(scores.probabilities).max(axis=-1) if scores.unknown is None else _numpy(scores.unknown)
+    return open_set.measures(unknown, chunk.query_labels < 0)
