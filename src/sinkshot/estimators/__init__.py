@@ -1,0 +1,11 @@
+"""The scikit-learn face: a transformer for the preprocessing chain, and classifiers that label a pool from a handful.
+
+Every classifier here sends its rows through a chain such as "PEMnE", holds one prototype per class in the space behind
+it, and reads unlabelled rows (y == -1) as the queries of a single task.
+"""
+
+from sinkshot.estimators._bms import UNKNOWN, BMSClassifier
+from sinkshot.estimators._chained import PEME
+from sinkshot.estimators._prototypes import NearestClassMean, SoftKMeansClassifier
+
+__all__ = ["PEME", "UNKNOWN", "BMSClassifier", "NearestClassMean", "SoftKMeansClassifier"]

@@ -1,0 +1,191 @@
+"""Boosted Min-size Sinkhorn for a pool of rows, some labelled; it may also say that a row belongs to no class."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkshot import preprocess as chain
+from sinkshot.errors import InputError, number
+from sinkshot.estimators._chained import Rows, plain
+from sinkshot.estimators._prototypes import PrototypeClassifier, points
+from sinkshot.estimators._rejecting import Rejecting
+from sinkshot.kernels import LARGE
+from sinkshot.methods import METHODS
+from sinkshot.methods._algebra import by_query, rows_of
+from sinkshot.methods._prior import Prior, estimate
+from sinkshot.methods.bms import Settings, decide, solve
+from sinkshot.task import Task
+
+UNKNOWN = "unknown"  # the label of a row of no class, among strings
+
+
+class BMSClassifier(PrototypeClassifier):
+    """Boosted Min-size Sinkhorn: label a pool by optimal transport in turn with logistic regression.
+
+    Parameters
+    ----------
+    preprocess : str, default="PEMnE"
+        The chain, as in `PEME`; `base` belongs to it.
+    prior : None, "balanced", "estimated" or array of shape (classes,), default=None
+        None estimates the size of the smallest class (BMS). Otherwise every class gets its share of the unlabelled rows
+        (BMS*), equal, estimated from them, or given; proportions are in the order of `classes_`.
+    variant : {"robust", "published", "letter"}, default="robust"
+        How the size of the smallest class is counted; see Notes.
+    lam : float, default=8.5
+        lambda, which multiplies the cosines before Sinkhorn and before the softmax of `predict_proba`.
+    epochs : int or "auto", default="auto"
+        Steps of logistic regression in each iteration. "auto": below two labelled rows a class 0, or 20 with a prior;
+        else 40.
+    steps, passes : int, default=20 and 50
+        Iterations of the whole, and of Sinkhorn within each.
+    lr, momentum, kappa : float, default=0.1, 0.8 and 1.0
+        Of the logistic regression: rate, momentum, and the scale of its logits, learnt, at the start.
+    base : array of shape (n, d), optional
+    unknown : float in (0, 1), optional
+        For pools in which some rows belong to none of the classes: rows whose probability of that is above this number,
+        0.5 say, are called unknown, -1 among numbers and "unknown" among strings, and hardly move the classes. It runs
+        the method `bms-open` in place of BMS, for which `prior`, `variant` and `steps` do not count.
+
+    Attributes
+    ----------
+    classes_, prototypes_, transduction_, label_distributions_, statistics_, n_features_in_
+        As in `NearestClassMean`; `prototypes_` are the weights, of unit length, one update after `transduction_`. New
+        rows meet them alone: `predict_proba` is softmax(lam * x . w), without Sinkhorn, which sees a whole pool.
+    unknown_ : array of shape (n,)
+        Where `unknown` was given, the probability of every row given to `fit` to belong to none of the classes; 0 for
+        labelled rows. Rows of `label_distributions_` sum to one all the same: they say which class, if any.
+
+    Notes
+    -----
+    Why `robust` is the default. The published code counts the smallest class over labelled and unlabelled rows
+    together, which quietly assumes balanced pools; `robust` counts unlabelled rows only. On balanced tasks (CIFAR-FS,
+    WRN-28-10, 5-way, 1-shot / 5-shot, 1,000 episodes) that costs a little: published 89.31 / 92.91 %, robust 88.82 /
+    91.32 %, letter (the algorithms as printed) 88.73 / 90.92 %. Where query sizes follow a Dirichlet of alpha 2 (2,000
+    episodes) it holds at 5 shots: published 79.20 / 71.61 %, robust 80.15 / 89.57 % (`sinkshot eval
+    cifar-fs_wrn-28-10_novel --method bms --set variant=robust --protocol dirichlet --shot 5 --episodes 2000`). A real
+    pool is seldom balanced. Where one class of a pool is many times another, compare with `NearestClassMean` all the
+    same.
+
+    With no unlabelled row there is nothing to transport: each class is its mean at unit length, and the nearest wins.
+
+    References
+    ----------
+    Hu, Pateux, Gripon, "Squeezing backbone feature distributions to the max for efficient few-shot learning", 2021.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sinkshot import BMSClassifier
+    >>> truth = np.arange(200) % 2
+    >>> pool = np.random.default_rng(0).gamma(1 + (truth[:, None] == np.arange(32) % 2))  # 200 rows of 32 features
+    >>> y = np.where(np.arange(200) < 10, truth, -1)  # 10 of them labelled
+    >>> model = BMSClassifier().fit(pool, y)
+    >>> float(np.mean(model.transduction_ == truth))
+    0.995
+
+    A pool with rows of neither class:
+
+    >>> strange = np.random.default_rng(1).gamma(1 + 2 * (np.arange(32) // 2 % 2), size=(60, 32))
+    >>> model = BMSClassifier(unknown=0.5).fit(np.vstack([pool, strange]), np.append(y, np.full(60, -1)))
+    >>> rejected = model.transduction_ == -1
+    >>> bool(rejected[:200].mean() < 0.05), bool(rejected[200:].mean() > 0.95)
+    (True, True)
+    """
+
+    def __init__(
+        self,
+        preprocess: str = "PEMnE",
+        prior: Prior = None,
+        variant: str = "robust",
+        lam: float = 8.5,
+        epochs: int | str = "auto",
+        steps: int = 20,
+        passes: int = 50,
+        lr: float = 0.1,
+        momentum: float = 0.8,
+        kappa: float = 1.0,
+        base: Any = None,
+        unknown: float | None = None,
+    ) -> None:
+        self.preprocess = preprocess
+        self.prior = prior
+        self.variant = variant
+        self.lam = lam
+        self.epochs = epochs
+        self.steps = steps
+        self.passes = passes
+        self.lr = lr
+        self.momentum = momentum
+        self.kappa = kappa
+        self.base = base
+        self.unknown = unknown
+
+    def predict(self, X: Any) -> Rows:
+        """Return the most probable class of each new row, or that it is unknown, where `unknown` was given."""
+        labels = super().predict(X)
+        if self._rejecting is None:
+            return labels
+        return self._marked(labels, self.predict_unknown(X) > self._rejecting.threshold)
+
+    def predict_unknown(self, X: Any) -> Rows:
+        """Return the probability (n,) of each new row to belong to none of the classes; needs `unknown`."""
+        rows = self._apply_chain(X)
+        if self._rejecting is None:
+            raise InputError(
+                "this classifier gives every row a class; give a threshold, say unknown=0.5, and fit again."
+            )
+        return self._rejecting.of_new(rows)
+
+    def _fitted(self, labelled: NDArray[np.bool_]) -> None:
+        self.__dict__.pop("unknown_", None)  # of an earlier fit
+        if self._rejecting is not None:
+            self.unknown_ = np.zeros(len(labelled), dtype=self.label_distributions_.dtype)
+            self.unknown_[~labelled] = self._rejecting.unknown
+            self.transduction_ = self._marked(self.transduction_, self.unknown_ > self._rejecting.threshold)
+
+    def _marked(self, labels: Rows, rejected: Rows) -> Rows:
+        """Return labels, and the mark of the unknown where a row is rejected."""
+        mark: Any = UNKNOWN if self._strings() else np.int64(-1)
+        return np.asarray(np.where(rejected, mark, labels))
+
+    def _strings(self) -> bool:
+        return isinstance(self.classes_[0], str)
+
+    def _solve(self, task: Task) -> tuple[Rows, Rows]:
+        apart = ("preprocess", "base", "unknown")
+        hyper = {name: plain(value) for name, value in self.get_params().items() if name not in apart}
+        if isinstance(self.prior, str) and self.prior == "estimated":
+            hyper["prior"] = estimate(task)[0] if task.queries and self.unknown is None else None
+        settings = decide(task.way, task.supports, **hyper)
+        self._rejecting = None if self.unknown is None else self._reject(task, settings)
+        if self._rejecting is not None:
+            return self._rejecting.weights, self._rejecting.assignment
+        if task.queries == 0:
+            means = points(rows_of(task).means(), task)
+            return np.asarray(chain.run(means, chain.parse("E")).x), np.empty((0, task.way))
+        if task.queries * task.way >= LARGE:
+            from sinkshot.kernels import large
+
+            assignment, weights = large.solve(task, settings)
+            return np.asarray(weights), np.asarray(assignment.T)
+        solution = solve(task, settings)
+        return points(solution.refine(), task), by_query(solution.assignment)[0]
+
+    def _reject(self, task: Task, settings: Settings) -> Rejecting:
+        """Solve a task some of whose queries belong to none of the classes."""
+        threshold = number("unknown", self.unknown)
+        if not 0 < threshold < 1:
+            raise InputError(f"unknown is a probability above which a row is rejected, 0.5 say; given: {threshold:g}.")
+        if self._strings() and UNKNOWN in self.classes_:
+            raise InputError(f"a class is called {UNKNOWN!r}, which is how rows of no class are marked; rename it.")
+        own = METHODS["bms-open"].hyper
+        epochs = own["epochs"] if self.epochs == "auto" else settings.epochs
+        settings = replace(settings, epochs=epochs, steps=own["steps"], prior=None, variant="robust")
+        return Rejecting(task, settings, own, threshold)
+
+    def _logits(self, rows: Rows) -> Rows:
+        return np.asarray(float(self.lam) * (rows @ self.prototypes_.T))

@@ -1,0 +1,122 @@
+"""Estimators with a preprocessing chain: what they share, and the chain alone as a transformer."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+
+from sinkshot import preprocess as chain
+from sinkshot.bank import FeatureBank
+from sinkshot.errors import InputError
+
+Rows = NDArray[Any]
+# float32 stays, all else becomes float64; `refuse_unusable` says better than scikit-learn where a NaN stands.
+FORM = {"dtype": (np.float64, np.float32), "ensure_all_finite": False}
+
+
+class Chained(BaseEstimator):  # type: ignore[misc]
+    """An estimator with a chain: takes its means from the rows of `fit` and uses them again on every later row."""
+
+    def _fit_chain(self, x: Rows) -> Rows:
+        """Return checked rows [n, d] behind the chain, and keep what the chain took from them."""
+        steps = chain.parse(self.preprocess)
+        prepared = _run(x, steps, base_mean=self._base_mean(steps, x.shape[1]))
+        self.chain_, self.statistics_ = steps, prepared.statistics
+        return np.asarray(prepared.x)
+
+    def _apply_chain(self, X: Any) -> Rows:
+        """Return new rows behind the fitted chain, each whatever the others are."""
+        check_is_fitted(self, "statistics_")
+        x = validate_data(self, X, reset=False, **FORM)
+        return np.asarray(_run(x, self.chain_, statistics=self.statistics_).x)
+
+    def _base_mean(self, steps: chain.Chain, width: int) -> chain.BaseMean | None:
+        if self.base is None or not chain.needs_base(steps):
+            return None
+        base = check_array(self.base, input_name="base", **FORM)
+        if base.shape[1] != width:
+            raise InputError(f"base has {base.shape[1]} columns and X has {width}; both must come from one backbone.")
+        refuse_unusable(base, steps, "base")
+        return chain.base_mean_of({}, FeatureBank(base, np.zeros(len(base), dtype=np.int64), ("base",)))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.positive_only = any(step.name == "P" for step in chain.parse(self.preprocess))
+        return tags
+
+
+def _run(x: Rows, steps: chain.Chain, **means: Any) -> chain.Prepared:
+    refuse_unusable(x, steps, "X")
+    prepared = chain.run(x, steps, **means)
+    chain.warn_of_zero_rows(prepared.zero_rows)
+    return prepared
+
+
+def refuse_unusable(x: Rows, steps: chain.Chain, name: str) -> None:
+    """Raise the error for entries that no chain, or not this one, can take: it names the first."""
+    finite = np.isfinite(x)
+    if not finite.all():
+        row, column = np.unravel_index(finite.argmin(), x.shape)
+        value = "NaN" if np.isnan(x[row, column]) else str(x[row, column])
+        raise InputError(f"{name} is {value} in row {row}, column {column} (from 0); remove or repair that row.")
+    if any(step.name == "P" for step in steps):
+        try:
+            chain.refuse_negative(x, "row")
+        except InputError as error:  # scikit-learn's checks look for its own words before ours
+            raise InputError(f"Negative values in data passed as {name}: {error}") from None
+
+
+def plain(value: Any) -> Any:
+    """Return a NumPy scalar, as a search over np.linspace gives, as a Python number, which keeps float32 float32."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+class PEME(OneToOneFeatureMixin, TransformerMixin, Chained):  # type: ignore[misc]
+    """Preprocess features by a chain of steps: power, unit length, mean subtraction, unit length.
+
+    Parameters
+    ----------
+    preprocess : str, default="PEMnE"
+        The chain, read from left to right: P power (features >= 0), Ps signed power, E unit length, Mn subtract the
+        mean of the rows given to `fit`, Mb subtract the mean of `base` at that point, Z batch norm; see
+        `sinkshot.preprocess`.
+    base : array of shape (n, d), optional
+        Features of the base classes, for the step Mb.
+
+    Attributes
+    ----------
+    statistics_ : tuple of (shift, scale)
+        What each step Mn, Mb, Z subtracts and divides by (None: does not divide).
+    n_features_in_ : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sinkshot import PEME
+    >>> features = np.random.default_rng(0).gamma(0.5, size=(100, 8))
+    >>> prepared = PEME().fit_transform(features)
+    >>> bool(np.allclose(np.linalg.norm(prepared, axis=1), 1))
+    True
+    """
+
+    def __init__(self, preprocess: str = "PEMnE", base: Any = None) -> None:
+        self.preprocess = preprocess
+        self.base = base
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Take the means of the chain from rows X of shape (n, d); y is ignored."""
+        self._fit_chain(validate_data(self, X, **FORM))
+        return self
+
+    def transform(self, X: Any) -> Rows:
+        """Send rows of shape (n, d) through the chain with the means of `fit`."""
+        return self._apply_chain(X)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
