@@ -25,14 +25,14 @@ REPORT = {
     "growth": {"way": [(2, 50.0), (5, 180.0)], "width": [(640, 180.0), (3840, 300.0)]},
     "memory": {"numba": {"episodes": 2000, "mebibytes": 222.0, "seconds": 1.0}},
     "million": {"episodes": 1_000_000, "mebibytes": 333.0, "seconds": 200.0},
-    "large_task": [{"rows": 50_000, "seconds": 4.2}],
+    "large_task": [{"rows": 50_000, "epochs": 40, "seconds": 4.2}],
 }
 
 
 def test_the_page_holds_rates_ratios_growth_and_memory(tmp_path):
     speed_page(REPORT, tmp_path / "speed.html")
     page = (tmp_path / "speed.html").read_text()
-    for number in ("6,543", "58.9", "13.1", "321", "222 MiB", "333 MiB", "1,000,000", "50,000"):
+    for number in ("6,543", "58.9", "13.1", "321", "222 MiB", "333 MiB", "1,000,000", "50,000", "e = 40"):
         assert number in page
     assert page.count("<svg") >= 4
     assert "a &lt;machine&gt;" in page
