@@ -1,58 +1,33 @@
-"""Extraction: the network's features, on the disk, the same however often the work was stopped."""
+"""Extraction: the network's features, on the disk; `test_extract_again` stops it and goes on."""
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
-import textwrap
 import tracemalloc
 
 import numpy as np
 import pytest
 import torch
 from image_files import folder, picture
+from toy_backbones import GREY, NAMES, linear, plain, small_network
 
 import sinkshot
 from sinkshot.backbones import checkpoints
 from sinkshot.backbones import extract as module
 from sinkshot.backbones.backbone import Backbone, normalised
-from sinkshot.backbones.datasets import Images, load
-from sinkshot.backbones.datasets.sources import Pixels
+from sinkshot.backbones.datasets import load
 from sinkshot.backbones.extract import base_means, base_means_in, extract
 from sinkshot.backbones.networks import build
 from sinkshot.errors import InputError
-from sinkshot.formats.growing import Growing
-
-GREY = ((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
-NAMES = ("ant", "bee", "cat")
 
 
 @pytest.fixture
 def weights(tmp_path):
-    torch.manual_seed(0)
-    network = build("conv4", channels=6)
-    with torch.no_grad():
-        network(torch.randn(16, 3, 32, 32))
-    checkpoints.save(network, tmp_path / "conv4.safetensors", *GREY, {"recipe": "toy", "data_set": "Zoo"})
-    return tmp_path / "conv4.safetensors"
+    return small_network(tmp_path / "conv4.safetensors")
 
 
 @pytest.fixture
 def images(tmp_path):
     return load(folder(tmp_path / "animals", NAMES, each=9), size=32)
-
-
-def linear(width, seed=0, shift=0.0):
-    """A backbone whose features are a few linear maps of the mean colour, rectified unless shifted."""
-    matrix = torch.rand(3, width, generator=torch.Generator().manual_seed(seed))
-    return Backbone(lambda x: (x.mean((2, 3)) @ matrix).relu() - shift, "linear", width, None, *GREY, f"{seed}")
-
-
-def plain(count, size=4, split="all"):
-    """Images that are plain pixels, two classes in turn."""
-    pixels = np.random.default_rng(0).integers(0, 256, (count, size, size, 3), np.uint8)
-    return Images(Pixels(pixels, "noise"), np.arange(count) % 2, ("a", "b"), meta={"split": split})
 
 
 def test_a_bank_holds_the_networks_features_and_tells_where_they_come_from(tmp_path, weights, images):
@@ -89,54 +64,6 @@ def test_bf16_is_close(tmp_path, weights, images):
     exact, coarse = (sinkshot.load(tmp_path / f"{name}.safetensors").features for name in ("exact", "coarse"))
     assert not np.array_equal(exact, coarse)
     np.testing.assert_allclose(coarse, exact, rtol=0.1, atol=0.05)
-
-
-KILLED = """
-    import os, signal
-    from sinkshot.backbones import checkpoints, extract as module
-    from sinkshot.backbones.datasets import load
-
-    module.CHUNK = 8
-    images = load({images!r}, size=32)
-    kill = lambda done, total: done >= 16 and os.kill(os.getpid(), signal.SIGKILL)
-    module.extract(checkpoints.load({weights!r}), images, {out!r}, batch=4, progress=kill)
-"""
-
-
-def test_a_killed_extraction_goes_on_and_ends_with_the_same_bytes(tmp_path, weights, images, monkeypatch):
-    backbone = checkpoints.load(weights)
-    extract(backbone, images, tmp_path / "whole.safetensors", batch=4)
-    out = tmp_path / "killed.safetensors"
-    code = KILLED.format(images=str(tmp_path / "animals"), weights=str(weights), out=str(out))
-    died = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=False, timeout=120)
-    assert died.returncode == -signal.SIGKILL
-    assert not out.exists()
-    with (tmp_path / "killed.safetensors.part").open("ab") as part:
-        part.write(b"half a row that never became safe")
-    done = extract(backbone, images, out, batch=4)
-    assert done.before == 16
-    assert out.read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
-    assert not list(tmp_path.glob("killed*.part*"))
-
-
-@pytest.mark.parametrize("change", ["weights", "batch", "images"])
-def test_other_work_does_not_go_on_from_what_is_left(tmp_path, monkeypatch, change):
-    monkeypatch.setattr(module, "CHUNK", 8)
-
-    def stop(done, total):
-        raise KeyboardInterrupt
-
-    out, images = tmp_path / "out.safetensors", plain(32)
-    with pytest.raises(KeyboardInterrupt):
-        extract(linear(3), images, out, batch=4, progress=stop)
-    assert extract(linear(3), images, tmp_path / "other.safetensors", batch=4).before == 0
-    if change == "images":
-        images = images.only(range(31, -1, -1))
-    done = extract(linear(3, seed=int(change == "weights")), images, out, batch=8 if change == "batch" else 4)
-    assert done.before == 0
-    fresh = tmp_path / "fresh.safetensors"
-    extract(linear(3, seed=int(change == "weights")), images, fresh, batch=8 if change == "batch" else 4)
-    assert fresh.read_bytes() == out.read_bytes()
 
 
 def test_memory_holds_a_chunk_and_not_the_bank(tmp_path, monkeypatch):
@@ -242,13 +169,6 @@ def test_images_too_small_for_a_network_are_refused(tmp_path, weights):
 def test_weights_are_not_taken_for_a_bank_of_base_features(weights):
     with pytest.raises(InputError, match="holds no features, but the weights of a network"):
         base_means_in(weights, linear(5))
-
-
-def test_two_processes_do_not_write_the_same_bank(tmp_path):
-    grown = {"width": 3, "store": "float16", "work": {}}
-    first = Growing(tmp_path / "b.safetensors", np.arange(2), ("a", "b"), {}, **grown)
-    with first, pytest.raises(InputError, match="another process is writing"):
-        extract(linear(3), plain(8), tmp_path / "b.safetensors")
 
 
 @pytest.mark.parametrize(

@@ -57,11 +57,14 @@ def same_weights(a, b):
 
 
 def test_a_run_killed_at_a_random_step_ends_with_the_same_weights(toy, undisturbed, tmp_path):
+    """While it lives, no other process trains in its folder."""
     words = [sys.executable, "-c", PROGRAM, *map(str, (toy / "base", toy / "other", toy / "other.toml", tmp_path))]
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     target, metrics = random.SystemRandom().randrange(4, 100), tmp_path / "metrics.csv"
     while process.poll() is None and _last_step(metrics) < target:
         time.sleep(0.01)
+    with pytest.raises(InputError, match=f"is trained in by process {process.pid} on .* take another folder"):
+        train(load(toy / "base"), recipe(toy), tmp_path, validation=load(toy / "other"), resume=True, **QUIET)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL, "the run was over before it could be killed"
     facts, _ = state.load(tmp_path / state.FILE)
@@ -71,6 +74,7 @@ def test_a_run_killed_at_a_random_step_ends_with_the_same_weights(toy, undisturb
     assert same_weights(tmp_path, undisturbed)
     steps = [int(row["step"]) for row in csv.DictReader(metrics.open())]
     assert steps == list(range(4, 121, 4))  # none twice, none missing
+    assert not (tmp_path / "run.lock").exists()
 
 
 def _last_step(metrics):

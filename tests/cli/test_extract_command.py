@@ -18,6 +18,7 @@ import sinkshot
 from sinkshot.backbones import checkpoints
 from sinkshot.backbones.networks import build
 from sinkshot.cli.app import app
+from sinkshot.formats.growing import Growing
 
 GREY = ((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
 
@@ -120,6 +121,15 @@ def test_ctrl_c_keeps_what_is_done(tmp_path, photos, weights):
     done = run(*words)
     assert done.exit_code == 0
     assert re.search(r"\d+ of 448 images were done by an earlier run; going on from there", done.stderr)
+
+
+def test_a_bank_that_is_being_written_is_refused_before_anything_is_looked_at(tmp_path):
+    bank = tmp_path / "b.safetensors"
+    with Growing(bank, np.arange(2), ("a", "b"), {}, width=3, store="float16", work={}):
+        done = run("extract", "nowhere", "--weights", "nothing", "--out", bank)
+    assert done.exit_code == 2
+    assert f"{bank} cannot be written: it is being written by process {os.getpid()} on" in done.stderr
+    assert "give the bank another name" in done.stderr
 
 
 @pytest.mark.parametrize(

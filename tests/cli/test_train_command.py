@@ -85,12 +85,61 @@ def test_an_interrupt_saves_first(toy, tmp_path):
         if metrics.exists() and len(metrics.read_text().splitlines()) > 2:
             break
         time.sleep(0.02)
+    second = sinkshot("train", "nowhere", "--out", tmp_path, "--resume")  # refused before anything is looked at
+    assert second.exit_code == 2
+    assert f"{tmp_path} is trained in by process {process.pid} on" in second.stderr
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130, said
     assert "stopping after this step" in said
     assert "and saved" in said
     assert "Traceback" not in said
+
+
+FAULTY = """
+import os, signal, sys
+from sinkshot.cli import main
+
+def fault(event, given):
+    if event == "open" and str(given[0]).endswith("train02/003.png") and os.environ.get("LOCAL_RANK") == "1":
+        FAULT
+
+sys.addaudithook(fault)
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "sentence"),
+    [
+        (
+            "raise OSError(5, 'Input/output error')",
+            2,
+            "error: 1 thing is wrong with the images:\n"
+            "  train/train02/003.png: it cannot be read (Input/output error)\n",
+        ),
+        (
+            "os.kill(os.getpid(), signal.SIGKILL)",
+            1,
+            "failed: process 2 of 2 was ended by signal 9; where memory runs out, the system does that. The same "
+            "command with --resume goes on from what was saved.\n",
+        ),
+    ],
+)
+def test_one_of_two_processes_fails_and_one_sentence_is_said(toy, tmp_path, fault, code, sentence):
+    pytest.importorskip("lightning_fabric")
+    words = ("train", toy / "set", "--recipe", toy / "toy.toml", "--out", tmp_path, *CPU, "--devices", "2")
+    done = subprocess.run(
+        [sys.executable, "-c", FAULTY.replace("FAULT", fault), *map(str, words)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stderr == sentence
+    assert done.returncode == code
+    assert done.stdout == ""
 
 
 @pytest.mark.parametrize(

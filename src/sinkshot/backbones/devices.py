@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
+from sinkshot.backbones import processes
 from sinkshot.backbones.recipes import GROUPS
 from sinkshot.errors import InputError
 
@@ -101,7 +102,9 @@ def start(device: str, count: int, precision: str, every_loss: bool = True) -> D
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     strategy = "auto" if count == 1 else "ddp" if every_loss else "ddp_find_unused_parameters_true"
     fabric = Fabric(accelerator=kind, devices=count, strategy=strategy, precision="bf16-mixed" if bf16 else "32-true")
-    fabric.launch()
+    if count > 1 and not fabric.strategy.cluster_environment.creates_processes_externally:
+        processes.launch(count)
+    fabric.launch()  # joins those that are there
     found: Devices = fabric
     return found
 

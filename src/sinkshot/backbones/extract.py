@@ -21,6 +21,7 @@ from sinkshot import __version__
 from sinkshot.backbones.backbone import Backbone, normalised
 from sinkshot.backbones.datasets import Images
 from sinkshot.backbones.networks import SMALLEST, Network
+from sinkshot.backbones.stamps import stamps
 from sinkshot.bank import blocks
 from sinkshot.errors import InputError, unknown_name, whole
 from sinkshot.formats.growing import STORES, Growing
@@ -61,8 +62,9 @@ def extract(
     """Write the features of all images to `out`, a native bank, holding no more than a chunk of them in memory.
 
     A run that was stopped, however hard, is taken up where its last chunk ended, and ends with the same bytes on the
-    same machine. Give images that were `check`ed. Those of the base split get their means stored with them; `base` are
-    means to store with others, as `base_means_in` reads them.
+    same machine; if images that it had done have changed since, it begins anew and says so. Give images that were
+    `check`ed. Those of the base split get their means stored with them; `base` are means to store with others, as
+    `base_means_in` reads them.
 
     Parameters
     ----------
@@ -100,10 +102,10 @@ def extract(
     work = {"images": _images_hash(images), "batch": str(batch), "mean": repr(backbone.mean), "std": repr(backbone.std)}
     prefixes = PREFIXES if own else tuple(means)
     layout: dict[str, Any] = {"width": backbone.width, "store": store, "work": work, "prefixes": prefixes}
+    layout["stamps"] = stamps(images)
     with Growing(Path(out), images.labels, images.class_names, facts, **layout) as file:
         before = file.rows
-        if before:
-            log.info(f"{before:,} of {len(images):,} images were done by an earlier run; going on from there.")
+        _tell_of_earlier(file, images)
         steps = features_of(backbone, images, batch, target, precision, first=before)
         for chunk in _chunks(steps):
             _must_be_finite(chunk, images, file.rows)
@@ -112,6 +114,19 @@ def extract(
                 progress(file.rows, len(images))
         file.finish(base_means(file.stored()) if own else _float32(means))
     return Extracted(Path(out), len(images), backbone.width, before, time.monotonic() - began)
+
+
+def _tell_of_earlier(file: Growing, images: Images) -> None:
+    """Say whether an earlier, stopped run is gone on with and, if not, why."""
+    if file.rows:
+        log.info(f"{file.rows:,} of {len(images):,} images were done by an earlier run; going on from there.")
+    elif count := len(file.changed):
+        many = "1 image" if count == 1 else f"{count:,} images"
+        first = images.source.name(int(file.changed[0]))
+        log.info(f"{many} changed after an earlier run had used them ({first} is the first); beginning anew.")
+    elif file.other:
+        left = f"{file.part} was left by a run with other images, weights or settings, or by an older SinkShot"
+        log.info(f"{left}; beginning anew.")
 
 
 def features_of(

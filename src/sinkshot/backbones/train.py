@@ -1,17 +1,20 @@
 """Training: from labelled images and a recipe to the weights of a backbone.
 
 A run lives in a folder: `state.safetensors` (from which it goes on exactly), `metrics.csv`, `recipe.json`, and the
-weights `last.safetensors` and, where there are validation images, `best.safetensors`.
+weights `last.safetensors` and, where there are validation images, `best.safetensors`. While it goes on, `run.lock`
+keeps others out.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from sinkshot.backbones import state
+from sinkshot import locks
+from sinkshot.backbones import processes, state
 from sinkshot.backbones.datasets import Images
 from sinkshot.backbones.devices import reproducible, start
 from sinkshot.backbones.log import LINE_EVERY
@@ -70,7 +73,7 @@ def train(
     validation : Images, optional
         Of other classes: few-shot accuracy on them chooses the best weights. Without it there are only the last.
     device, devices : str, int
-        "cpu", "cuda" or "auto", and how many of them, one process each.
+        "cpu", "cuda" or "auto", and how many of them, one process each: this program is run again for each other.
     max_seconds : float, optional
         Stop and save after so long; `resume` goes on as if nothing had happened.
     save_seconds : float
@@ -90,13 +93,15 @@ def train(
     """
     begin = time.monotonic()
     place = Path(folder)
-    _check(images, validation, recipe, place, resume)
+    _check(images, validation, recipe)
     if max_seconds is not None:
         number("max_seconds", max_seconds, above=0)
     if not save_seconds >= 0:
         raise InputError(f"save_seconds must be a number of at least 0; {save_seconds!r} was given.")
     every_loss = all(stage.views.rotated + stage.views.four > 0 for stage in recipe.stage.values())
-    with reproducible(deterministic):
+    with _alone_in(place, devices), reproducible(deterministic), processes.together(devices):
+        if (place / state.FILE).exists() and not resume:
+            raise InputError(f"{place} holds a run already; go on with it (--resume), or take another folder.")
         taken = start(device, devices, recipe.precision, every_loss)
 
         def late() -> bool:
@@ -113,17 +118,29 @@ def train(
     return Outcome(place, finished, run.done, steps, seconds, run.images_per_second, run.found, run.best)
 
 
-def _check(images: Images, validation: Images | None, recipe: TrainingRecipe, folder: Path, resume: bool) -> None:
-    """Refuse what would fail later, and make the folder."""
+def must_be_free(folder: str | Path) -> None:
+    """Refuse a folder in which another process trains."""
+    locks.must_be_free(*_lock(Path(folder)))
+
+
+def _lock(folder: Path) -> tuple[Path, str, str]:
+    return folder / "run.lock", f"{folder} is trained in", "take another folder"
+
+
+def _alone_in(folder: Path, devices: int) -> AbstractContextManager[None]:
+    """Make the folder, and keep it for this run; the first of its processes holds it for all."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"the folder {folder} cannot be made: {error.strerror}.") from error
+    return locks.alone(*_lock(folder)) if processes.is_first(devices) else nullcontext()
+
+
+def _check(images: Images, validation: Images | None, recipe: TrainingRecipe) -> None:
+    """Refuse what would fail later."""
     if len(images.class_names) < 2:
         raise InputError(f"training needs at least two classes; the images have {len(images.class_names)}.")
     if validation is not None:
         rehearse(validation.labels, recipe.validation)
         if shared := set(images.class_names) & set(validation.class_names):
             raise InputError(f"the class {min(shared)!r} is both trained on and validated on; they must differ.")
-    if (folder / state.FILE).exists() and not resume:
-        raise InputError(f"{folder} holds a run already; go on with it (--resume), or take another folder.")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"the folder {folder} cannot be made: {error.strerror}.") from error

@@ -49,6 +49,8 @@ def extract(
 ) -> None:
     """Turn images into a feature bank. If it is stopped, the same command goes on where it was.
 
+    If images that it had used have changed by then, it begins anew and says so.
+
     Example: sinkshot extract photos --weights wrn.safetensors --out photos_wrn-28-10_all.safetensors
     """
     _needs_torch()
@@ -57,9 +59,11 @@ def extract(
     from sinkshot.backbones import checkpoints, datasets
     from sinkshot.backbones import extract as steps
     from sinkshot.backbones.backbone import triple
+    from sinkshot.formats.growing import must_be_free
 
     if target.suffix.lower() != ".safetensors":
         raise InputError(f"{target}: a bank is written as .safetensors; `sinkshot convert` makes other formats of it.")
+    must_be_free(target)
     found = checkpoints.load(weights, backbone, size, **_options(settings or []))
     found = replace(
         found,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sinkshot.cli._console import INTERRUPTED, guarded, out, percent, print_json, progress_bar, say
+from sinkshot.cli._console import FAILED, INTERRUPTED, guarded, out, percent, print_json, progress_bar, say
 from sinkshot.errors import InputError
 
 if TYPE_CHECKING:
@@ -49,37 +48,43 @@ def train(
     Example: sinkshot train cifar-100-python.tar.gz --recipe cifar-fs_wrn-28-10 --out runs/wrn
     """
     _needs_torch()
-    from sinkshot.backbones import recipes, state
+    from sinkshot.backbones import processes, recipes, state
+    from sinkshot.backbones.train import must_be_free
     from sinkshot.backbones.train import train as run
 
+    speaks = processes.is_first(devices)
+    if speaks:
+        must_be_free(folder)
+    else:
+        processes.be_silent()
     chosen = recipes.read(recipe, _changes(recipe, network, epochs, fit_seconds, seed, change or []))
     base, other = _images(images, layout, data_set, validation)
-    if _speaks() and not (resume and (folder / state.FILE).exists()):
+    if speaks and not (resume and (folder / state.FILE).exists()):
         _check([part for part in (base, other) if part is not None], chosen.stored, decode, subset)
     with _stoppable() as stop:
-        outcome = run(
-            base,
-            chosen,
-            folder,
-            validation=other,
-            device=device,
-            devices=devices,
-            max_seconds=max_seconds,
-            save_seconds=save_seconds,
-            resume=resume,
-            deterministic=deterministic,
-            tensorboard=tensorboard,
-            stop=stop,
-        )
-        if _speaks():
-            _tell(outcome, as_json)
+        try:
+            outcome = run(
+                base,
+                chosen,
+                folder,
+                validation=other,
+                device=device,
+                devices=devices,
+                max_seconds=max_seconds,
+                save_seconds=save_seconds,
+                resume=resume,
+                deterministic=deterministic,
+                tensorboard=tensorboard,
+                stop=stop,
+            )
+        except processes.Ended as error:
+            say(f"failed: {error} The same command with --resume goes on from what was saved.")
+            raise typer.Exit(FAILED) from None
+        if not speaks:
+            return
+        _tell(outcome, as_json)
         if stop() and not outcome.finished:
             raise typer.Exit(INTERRUPTED)
-
-
-def _speaks() -> bool:
-    """Whether this is the one process of several that looks at images and talks."""
-    return os.environ.get("LOCAL_RANK", "0") == "0"
 
 
 def _check(parts: list[Images], size: int, decode: bool, subset: bool) -> None:

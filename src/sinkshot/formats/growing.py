@@ -1,8 +1,9 @@
 """A native file that grows by rows: for banks larger than memory, and for work that may be killed at any moment.
 
 `<path>.part` has the bytes of the finished file from the first row on, with room for its header; `<path>.part.json`
-says what work it belongs to and how many rows have safely reached the disk. The same work goes on from there, other
-work begins anew, and the last row makes the one file take the name `path`.
+says what work it belongs to, how many rows have safely reached the disk, and a stamp of what each was made from. The
+same work goes on from there, other work begins anew, and the last row makes the one file take the name `path`.
+`<path>.part.lock` keeps other processes out.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkshot import locks
 from sinkshot.bank import blocks
 from sinkshot.errors import InputError
 from sinkshot.files import reach_the_disk, replacing
@@ -44,32 +46,40 @@ class Growing:
         store: str,
         work: Mapping[str, str],
         prefixes: Sequence[str] = (),
+        stamps: NDArray[np.uint32] | None = None,
     ) -> None:
-        """Begin or take up a file; `work` is all that decides its rows, `prefixes` those a base mean may have."""
+        """Begin or take up a file; `work` is all that decides its rows, `prefixes` those a base mean may have.
+
+        `stamps` [n], where given, is a number for each row that changes with what the row is made from.
+        """
         self.path, self.labels, self.shape, self.store = path, labels, (len(labels), width), store
         self.part, self.state = path.with_name(path.name + ".part"), path.with_name(path.name + ".part.json")
         self.text = header_of(tuple(class_names), meta)
         self.room = len(self._beginning(prefixes))  # bytes before the labels
         identity = json.dumps([self.text, self.shape, store, self.room, sorted(work.items())])
         self.work = hashlib.sha256(identity.encode() + labels.astype("<i8").tobytes()).hexdigest()
+        self.stamps = np.zeros(len(labels), np.uint32) if stamps is None else stamps
         self.rows = 0  # that have reached the disk
+        self.other = False  # whether what was there is of other work
+        self.changed = np.empty(0, np.int64)  # rows that were there, made from what has changed since
         self.file: BinaryIO
 
     def __enter__(self) -> Growing:
-        with _sentences(self.path):
+        with _sentences(self.path), contextlib.ExitStack() as held:
             self._must_fit()
-            self.file = self.part.open("r+b" if self.part.exists() else "w+b")
-            _lock(self.file, self.part)
+            held.enter_context(locks.alone(*_lock(self.path)))
+            self.file = held.enter_context(self.part.open("r+b" if self.part.exists() else "w+b"))
             self.rows = self._safe_rows()
             if self.rows == 0:
                 self.file.truncate(0)
                 self.file.write(b" " * self.room + self.labels.astype("<i8").tobytes())
             self.file.seek(self._place(self.rows))
             self.file.truncate()
+            self.held = held.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.file.close()
+        self.held.close()
 
     def append(self, features: NDArray[np.float32]) -> None:
         """Add rows [m, width]; when this returns they are safe."""
@@ -79,7 +89,8 @@ class Growing:
             os.fsync(self.file.fileno())
             self.rows += len(features)
             with replacing(self.state) as temporary:
-                temporary.write_text(json.dumps({"work": self.work, "rows": self.rows}))
+                stamps = self.stamps[: self.rows].astype("<u4").tobytes().hex()
+                temporary.write_text(json.dumps({"work": self.work, "rows": self.rows, "stamps": stamps}))
 
     def stored(self) -> Iterator[NDArray[Any]]:
         """Yield the rows so far as they are stored, block by block."""
@@ -126,11 +137,18 @@ class Growing:
         """Return how many rows of this very work are in the file."""
         try:
             state = json.loads(self.state.read_text())
-            rows = int(state["rows"]) if state["work"] == self.work else 0
-        except (OSError, ValueError, KeyError, TypeError):
+            rows, self.other = int(state["rows"]), state["work"] != self.work
+            stamps = np.frombuffer(bytes.fromhex(state["stamps"]), "<u4")
+        except FileNotFoundError:
+            return 0
+        except (OSError, ValueError, KeyError, TypeError):  # damaged, or of a SinkShot that kept no stamps
+            self.other = True
             return 0
         whole = 0 <= rows <= self.shape[0] and self._place(rows) <= self.part.stat().st_size
-        return rows if whole else 0
+        if self.other or not whole or len(stamps) != rows:
+            return 0
+        self.changed = np.flatnonzero(stamps != self.stamps[:rows])
+        return 0 if len(self.changed) else rows
 
     def _must_fit(self) -> None:
         if not self.path.parent.is_dir():
@@ -153,14 +171,11 @@ def _sentences(path: Path) -> Iterator[None]:
         raise InputError(f"{path} cannot be written: {error.strerror or error}.") from error
 
 
-def _lock(file: BinaryIO, path: Path) -> None:
-    """Keep another process from writing the same file; the system ends the lock with the process."""
-    try:
-        import fcntl
-    except ImportError:  # on Windows
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        file.close()
-        raise InputError(f"another process is writing {path} right now.") from error
+def must_be_free(path: Path) -> None:
+    """Refuse a bank that another process is writing."""
+    with _sentences(path):
+        locks.must_be_free(*_lock(path))
+
+
+def _lock(path: Path) -> tuple[Path, str, str]:
+    return path.with_name(path.name + ".part.lock"), "it is being written", "give the bank another name"
