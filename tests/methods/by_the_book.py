@@ -163,3 +163,102 @@ def bpa(x, reg=0.2):
     t = t / t.max()
     np.fill_diagonal(t, 1)
     return t
+
+
+def tafssl_project(support, labels, query, ica=False, dimensions=10):
+    """Raw rows in the sub-space of the task: slot j of every class is centred by the mean of slot j over classes."""
+    slot = np.array([(labels[:i] == k).sum() for i, k in enumerate(labels)])
+    support = np.stack([x - support[slot == j].mean(axis=0) for x, j in zip(support, slot, strict=True)])
+    x = unit(np.vstack([support, query - query.mean(axis=0)]))
+    v = np.linalg.svd(x - x.mean(axis=1, keepdims=True) if ica else x, full_matrices=False)[2][:dimensions]
+    x = unit(x @ v.T)
+    return x[: len(support)], x[len(support) :]
+
+
+def mean_shift(support, labels, query):
+    """TAFSSL's propagation, on projected rows."""
+    classes = [support[labels == k] for k in range(labels.max() + 1)]
+    p = softmax(-square_distances(query, np.stack([c.mean(axis=0) for c in classes])))
+    for _ in range(4):
+        order = np.argsort(-p, axis=0)
+        n = (np.take_along_axis(p, order, axis=0).min(axis=1) > 0.3).sum()
+        means = [np.vstack([c, query[order[:n, k]]]).mean(axis=0) for k, c in enumerate(classes)]
+        p = softmax(-square_distances(query, np.stack(means)))
+    return p
+
+
+def bayesian_k_means(support, labels, query, clusters, count=5):
+    """TAFSSL's answer to k-means labels `clusters` of supports and queries, on projected rows."""
+
+    def direction(x):
+        return x / max(np.linalg.norm(x), 1e-12)
+
+    x, hard = np.vstack([support, query]), clusters[len(support) :]
+    centres = np.stack([direction(x[clusters == j].mean(axis=0)) for j in range(count)])
+    soft = softmax(-square_distances(support, centres))
+    p = np.zeros((len(query), labels.max() + 1))
+    for j in np.unique(hard):
+        u, v = direction(soft[:, j] @ support), direction(query[hard == j].mean(axis=0))
+        nearness = np.exp(-square_distances(query - v, support - u)) * soft[:, j]
+        p[hard == j] = (nearness / nearness.sum(axis=1, keepdims=True) @ one_hot(labels))[hard == j]
+    return p
+
+
+def ilpc(support, labels, query, epochs=1000):
+    """Labels of the queries; rows come centred and unit length."""
+    way, answer, free = labels.max() + 1, np.full(len(query), -1), np.arange(len(query))
+    quota = np.full(way, len(query) / way)
+    for _ in range(len(query)):
+        x = np.vstack([support, query[free]])
+        p = spread(x, labels)[len(support) :] ** 3
+        answer[free] = pseudo = ilpc_sinkhorn(p, quota).argmax(axis=1)
+        loss = ilpc_loss(x, labels, pseudo, epochs)[len(support) :]
+        taken = np.concatenate([np.flatnonzero(pseudo == k)[np.argsort(loss[pseudo == k])][:3] for k in range(way)])
+        if len(taken) < 5:
+            break
+        support, labels = np.vstack([support, query[free[taken]]]), np.concatenate([labels, pseudo[taken]])
+        quota, free = quota - np.bincount(pseudo[taken], minlength=way), np.delete(free, taken)
+        if len(free) == 0:
+            break
+    return answer
+
+
+def spread(x, labels):
+    """Labels of the first rows over the graph of 20 nearest neighbours, in shares."""
+    gram = x @ x.T
+    w = np.zeros_like(gram)
+    for i, near in enumerate(np.argsort(-gram, axis=1)[:, 1:21]):
+        w[i, near] = gram[i, near] ** 3
+    w = w + w.T
+    np.fill_diagonal(w, 0)
+    d = w.sum(axis=1)
+    y = np.vstack([one_hot(labels), np.zeros((len(x) - len(labels), labels.max() + 1))])
+    f = np.linalg.solve(np.eye(len(x)) - 0.8 * w / np.sqrt(np.outer(d, d)), y).clip(min=0)
+    return f / np.maximum(f.sum(axis=1, keepdims=True), 1e-12)
+
+
+def ilpc_sinkhorn(p, quota):
+    u = np.zeros(len(p))
+    with np.errstate(invalid="ignore"):
+        for _ in range(1000):
+            if not np.abs(u - p.sum(axis=1)).max() > 1e-6:
+                break
+            u = p.sum(axis=1)
+            p = p / u[:, None]
+            p = p * (quota / p.sum(axis=0))
+            if (quota <= 0).any():
+                p = np.nan_to_num(p, nan=0.0)
+    return p
+
+
+def ilpc_loss(x, labels, pseudo, epochs):
+    """Cross-entropy of each row, averaged over the training of a linear classifier."""
+    known, n = class_means(x[: len(labels)], labels), len(x)
+    w, x = np.hstack([unit(known), np.zeros((len(known), 1))]), np.hstack([x, np.ones((n, 1))])
+    target, speed, loss = np.concatenate([labels, pseudo]), 0.0, 0.0
+    for _ in range(epochs):
+        p = softmax(x @ w.T)
+        loss = loss - np.log(p[np.arange(n), target])
+        speed = 0.9 * speed + (p - np.eye(len(w))[target]).T @ x / n + 5e-4 * w
+        w = w - 0.1 * speed
+    return loss / epochs

@@ -79,6 +79,16 @@ def test_settings_are_the_authors_for_each_shot(kind, settings):
         np.testing.assert_allclose(ours, expected, atol=1e-8)
 
 
+@pytest.mark.parametrize("kind", ["5w5s15q", "dir1"])
+def test_single_precision_which_is_compiled_gives_the_labels_of_double(kind):
+    tasks = [apply(episodes(kind, slice(8), dtype=dtype)[0], "PEMnE") for dtype in ("float32", "float64")]
+    hyper = METHODS["adaptive-manifold"].imbalanced if kind == "dir1" else {}
+    single, double = (METHODS["adaptive-manifold"](task, steps=100, **hyper).probabilities for task in tasks)
+    assert single.dtype == np.float32
+    assert (single.argmax(axis=-1) == double.argmax(axis=-1)).mean() >= 0.995
+    assert np.abs(single - double).mean() < 3e-3
+
+
 def test_it_gains_on_its_own_start():
     task, labels = episodes("5w1s15q", slice(4), dtype="float32")
     task = apply(task, "PEMnE")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import by_the_book as book
 import numpy as np
 import pytest
-from peers import KINDS, check, episodes, probabilities
+from peers import KINDS, base, check, episodes, novel, probabilities
 
-from sinkshot import METHODS
+from sinkshot import METHODS, Task, draw
 from sinkshot.preprocess import apply
 
 
@@ -18,6 +19,27 @@ def test_scores_and_accuracy_are_those_of_the_public_code(name, kind):
 
 def test_single_precision_is_enough():
     check("simpleshot-un", "5w5s15q", logits=True, tolerance=1e-5, dtype="float32")
+
+
+@pytest.mark.parametrize("size", [("balanced", 2, 1, 15), ("dirichlet", 3, 7, 10), ("balanced", 10, 2, 4)])
+@pytest.mark.parametrize("name", ["simpleshot-un", "simpleshot-l2n", "simpleshot-cl2n", "pt-ncm"])
+def test_other_sizes_follow_the_description(name, size):
+    protocol, way, shot, query = size
+    drawn = draw(novel().labels, protocol=protocol, way=way, shot=shot, query=query, episodes=2)
+    features, mean = novel().features.astype(np.float64), base().features.astype(np.float64).mean(axis=0)
+    task = Task(features[drawn.support], drawn.support_labels, features[drawn.query], way, base())
+    ours = METHODS[name](apply(task, METHODS[name].preprocess)).probabilities
+    prepared = {
+        "simpleshot-un": lambda x: x,
+        "simpleshot-l2n": book.unit,
+        "simpleshot-cl2n": lambda x: book.unit(x - mean),
+        "pt-ncm": lambda x: book.unit((x + 1e-6) ** 0.5),
+    }[name]
+    for r in range(2):
+        means = book.class_means(prepared(task.support[r]), task.labels[r])
+        squares = book.square_distances(prepared(task.query[r]), means)
+        expected = book.softmax(-squares if name == "pt-ncm" else -np.sqrt(squares))
+        np.testing.assert_allclose(ours[r], expected, atol=1e-7)
 
 
 def test_unknown_is_the_distance_to_the_nearest_mean():

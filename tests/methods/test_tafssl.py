@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import by_the_book as book
 import numpy as np
 import pytest
-from peers import KINDS, check, episodes, golden
+from peers import KINDS, check, episodes, golden, novel
 
-from sinkshot import METHODS
+from sinkshot import METHODS, Task, draw
 from sinkshot.methods.tafssl_bkm import bayesian, kmeans_labels
 from sinkshot.methods.tafssl_msp import project
 from sinkshot.preprocess import apply
@@ -16,6 +17,37 @@ from sinkshot.preprocess import apply
 @pytest.mark.parametrize("name", ["tafssl-pca-msp", "tafssl-ica-msp"])
 def test_mean_shift_propagation_is_that_of_the_public_code(name, kind):
     check(name, kind, tolerance=1e-4)
+
+
+def task_of(protocol, way, shot, query):
+    drawn = draw(novel().labels, protocol=protocol, way=way, shot=shot, query=query, episodes=2)
+    features = novel().features.astype(np.float64)
+    return Task(features[drawn.support], drawn.support_labels, features[drawn.query], way)
+
+
+SIZES = [("balanced", 2, 1, 15), ("dirichlet", 3, 7, 10), ("balanced", 10, 3, 10), ("dirichlet", 10, 2, 5)]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("basis", ["pca", "ica"])
+def test_mean_shift_propagation_follows_its_algorithm_at_other_sizes(basis, size):
+    task = task_of(*size)
+    ours = METHODS[f"tafssl-{basis}-msp"](task).probabilities
+    for r in range(2):
+        support, query = book.tafssl_project(task.support[r], task.labels[r], task.query[r], ica=basis == "ica")
+        np.testing.assert_allclose(ours[r], book.mean_shift(support, task.labels[r], query), atol=1e-9)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_bayesian_k_means_follows_its_algorithm_at_other_sizes(size):
+    task = task_of(*size)
+    support, query = project(task, "pca", 10)
+    clusters = kmeans_labels(np.concatenate([support, query], axis=1), 5, 10, 300, 0)
+    ours = METHODS["tafssl-pca-bkm"](task).probabilities
+    for r in range(2):
+        rows = book.tafssl_project(task.support[r], task.labels[r], task.query[r])
+        expected = book.bayesian_k_means(rows[0], task.labels[r], rows[1], clusters[r])
+        np.testing.assert_allclose(ours[r], expected, atol=1e-9)
 
 
 def clusters_of(file, kind, way=5):

@@ -161,7 +161,7 @@ def test_an_interrupt_keeps_what_is_finished_and_says_so(folder):
     until_stored(run, home, 2)
     os.killpg(run.pid, signal.SIGINT)  # as a terminal does: to all processes
     _, errors = run.communicate(timeout=60)
-    assert run.returncode == 130
+    assert run.returncode == 130, errors
     assert re.fullmatch(
         r"([0-6] of 6 cells are done, .*\n)*"  # a slow machine tells how far it is
         r"interrupted; [0-5] of 6 cells are finished and kept in report/results.sqlite. "

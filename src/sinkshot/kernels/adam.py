@@ -84,7 +84,7 @@ def _work(queries: int, supports: int, way: int, width: int) -> _Work:
 
 
 @part
-def _products(x: Floats, weights: Floats, first: int, last: int, out: Floats) -> None:
+def products(x: Floats, weights: Floats, first: int, last: int, out: Floats) -> None:
     """out[:, first:last] = weights @ x[first:last].T, five classes by two rows in ten registers."""
     for i in range(first, last, 2):
         for k in range(0, len(weights), 5):
@@ -135,7 +135,7 @@ def _softmax(numbers: _Numbers, work: _Work) -> None:
 
 
 @part
-def _slope_of_supports(numbers: _Numbers, queries8: int, supports: int, work: _Work) -> None:
+def slope_of_supports(numbers: _Numbers, queries8: int, supports: int, work: _Work) -> None:
     """Slope of the cross-entropy by the logits of the supports; padding has no class, and none."""
     scores, p, way = work.scores, work.p, len(work.p)
     share = numbers.supports / np.float32(supports)
@@ -150,7 +150,7 @@ def _slope_of_supports(numbers: _Numbers, queries8: int, supports: int, work: _W
 
 
 @part
-def _slope_of_queries(numbers: _Numbers, queries: int, work: _Work) -> None:
+def slope_of_queries(numbers: _Numbers, queries: int, work: _Work) -> None:
     """Slope of both entropies by the logits of the queries."""
     scores, p, rows, way = work.scores, work.p, work.rows, len(work.p)
     power, factor = numbers.alpha - ONE, ONE
@@ -233,12 +233,12 @@ def _episodes(x: Floats, member: Floats, start: Floats, numbers: _Numbers, work:
         work.x[queries8:last, :width] = x[r, :supports]
         work.member[:, :supports] = member[r]
         for step in range(1, numbers.steps + 1):
-            _products(work.x, work.weights, 0, queries, work.scores)
-            _products(work.x, work.weights, queries8, last, work.scores)
+            products(work.x, work.weights, 0, queries, work.scores)
+            products(work.x, work.weights, queries8, last, work.scores)
             _softmax(numbers, work)
-            _slope_of_supports(numbers, queries8, supports, work)
+            slope_of_supports(numbers, queries8, supports, work)
             if queries > 0:
-                _slope_of_queries(numbers, queries, work)
+                slope_of_queries(numbers, queries, work)
             for k in range(way):
                 mass = zeros()
                 for i in range(0, len(work.x), 8):

@@ -1,4 +1,7 @@
-"""The graph of adaptive manifold: label propagation from class centroids, and its slopes by all that moves."""
+"""The graph of adaptive manifold: label propagation from class centroids, and its slopes by all that moves.
+
+The code is the readable reference; float32 on NumPy is computed by `kernels.manifold`, which does the same.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Any
 from array_api_compat import array_namespace, device
 
 from sinkshot.methods._algebra import one_hot, softmax
-from sinkshot.methods._tim import Settings
+from sinkshot.methods._tim import Settings, fused
 from sinkshot.task import Array, Task
 
 EPSILON = 1e-12  # beside degrees
@@ -29,17 +32,32 @@ class Rows:
     kind: dict[str, Any]  # type and device of all arrays
 
 
-def rows_of(task: Task, k: int, spread: float) -> Rows:
-    """Prepare a task: distances between rows are computed once."""
+def start_of(task: Task) -> tuple[Array, Array, Array]:
+    """Return rows [R, n, d], the class of supports [R, way, l], and mean supports [R, way, d]."""
     xp = array_namespace(task.support, task.query)
     x = xp.concat([task.support, task.query], axis=-2)
     member = one_hot(task.labels, task.way, x)
-    first = (member / xp.sum(member, axis=-1, keepdims=True)) @ task.support
+    return x, member, (member / xp.sum(member, axis=-1, keepdims=True)) @ task.support
+
+
+def compiled(x: Array, spread: float, settings: Settings) -> bool:
+    """Whether rows [R, n, d] are a job for the kernel; the number of episodes does not decide it.
+
+    Rounding may choose other neighbours there. It solves without pivots, and may as long as strengths, `spread` at the
+    start, stay positive: Adam moves none by more than lr in a step, on average.
+    """
+    return spread < 1 and 2 * settings.lr * settings.steps <= spread and fused(x, settings.steps, least=1)
+
+
+def rows_of(x: Array, member: Array, first: Array, k: int, spread: float) -> Rows:
+    """Prepare a task: distances between rows are computed once."""
+    xp = array_namespace(x)
+    way = first.shape[1]
     apart = xp.sqrt(xp.stack([_squares(x, x[:, i : i + 1, :]) for i in range(x.shape[1])], axis=-2))
-    from_first = xp.stack([_squares(x, first[:, i : i + 1, :]) for i in range(task.way)], axis=-2)
+    from_first = xp.stack([_squares(x, first[:, i : i + 1, :]) for i in range(way)], axis=-2)
     kind = {"dtype": x.dtype, "device": device(x)}
-    total = task.way + x.shape[1]
-    chooses = xp.astype(xp.arange(total, device=device(x)) >= task.way, x.dtype)
+    total = way + x.shape[1]
+    chooses = xp.astype(xp.arange(total, device=device(x)) >= way, x.dtype)
     return Rows(x, first, from_first, apart, member, chooses[:, None] * (1 - xp.eye(total, **kind)), k, spread, kind)
 
 

@@ -106,13 +106,13 @@ def slope_by_logits(p: Array, member: Array, settings: Settings) -> Array:
     return xp.concat([miss * (settings.weights[0] / supports), back / of_queries.shape[-1]], axis=-1)
 
 
-def fused(x: Array, steps: int) -> bool:
+FROM_EPISODES, FROM_STEPS = 8, 100  # below, NumPy is done before a compiler would be
+MOST_NUMBERS = 1 << 21  # of an episode's features: beyond, products are for BLAS
+
+
+def fused(x: Array, steps: int, least: int = FROM_EPISODES) -> bool:
     """Whether rows [R, N, d] are a job for the compiled kernel: many episodes, each small enough for a core's cache."""
     if not isinstance(x, np.ndarray) or x.dtype != np.float32:
         return False
     episodes, rows, width = x.shape
-    return episodes >= FROM_EPISODES and rows * width <= MOST_NUMBERS and steps >= FROM_STEPS
-
-
-FROM_EPISODES, FROM_STEPS = 8, 100  # below, NumPy is done before a compiler would be
-MOST_NUMBERS = 1 << 21  # of an episode's features: beyond, products are for BLAS
+    return episodes >= least and rows * width <= MOST_NUMBERS and steps >= FROM_STEPS

@@ -14,9 +14,9 @@ from sinkshot.errors import number, whole
 from sinkshot.methods import _tim
 from sinkshot.methods._adam import Adam
 from sinkshot.methods._algebra import by_query
-from sinkshot.methods._manifold import propagate, rows_of, slopes
+from sinkshot.methods._manifold import Rows, compiled, propagate, rows_of, slopes, start_of
 from sinkshot.methods._registry import register
-from sinkshot.task import Scores, Task
+from sinkshot.task import Array, Scores, Task
 
 
 @register(
@@ -61,17 +61,24 @@ def adaptive_manifold(
     spread = (0.8 if few else 0.9) if spread == "auto" else number("spread (unless 'auto')", spread, above=0)
     alpha = (2.0 if few else 5.0) if alpha == "auto" else number("alpha (unless 'auto')", alpha, above=0)
     settings = _tim.decide(weights, alpha, temperature, whole("steps", steps, least=1), lr)
-    rows = rows_of(task, k, spread)
+    x, member, first = start_of(task)
+    if compiled(x, spread, settings):
+        from sinkshot.kernels.manifold import probabilities
+
+        return Scores(by_query(probabilities(x, member, first, k, spread, settings)))
+    return Scores(by_query(_descend(rows_of(x, member, first, k, spread), settings)[..., task.supports :]))
+
+
+def _descend(rows: Rows, settings: _tim.Settings) -> Array:
+    """Return p of all rows [R, way, n] in the last step."""
     xp = array_namespace(rows.x)
-    pairs = rows.apart.shape[-1] + task.way
+    pairs = rows.apart.shape[-1] + rows.first.shape[1]
     shift = Adam(xp.zeros_like(rows.first), settings.lr)  # of the centroids, [R, way, d]
     width = Adam(xp.ones_like(rows.x[:, :1, :1]) + xp.zeros((pairs, pairs), **rows.kind), settings.lr)
-    strength = Adam(width.at * spread, settings.lr)
-    for step in range(settings.steps):
+    strength = Adam(width.at * rows.spread, settings.lr)
+    for _ in range(settings.steps - 1):
         found = propagate(rows, shift.at, width.at, strength.at, settings.temperature)
-        if step == settings.steps - 1:
-            break
         by_logits = _tim.slope_by_logits(found.p, rows.member, settings)
         for moving, slope in zip((shift, width, strength), slopes(rows, found, by_logits, settings), strict=True):
             moving.move(slope)
-    return Scores(by_query(found.p[..., task.supports :]))
+    return propagate(rows, shift.at, width.at, strength.at, settings.temperature).p

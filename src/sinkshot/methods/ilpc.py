@@ -126,11 +126,13 @@ def _spread(gram: Array, neighbours: int, alpha: float) -> Array:
 def _sinkhorn(mass: Array, quota: Array) -> Array:
     """Scale rows to one and classes to their quotas in turn, until the row sums of an episode stand still.
 
-    Zero rows take no part. A class that has nothing left to scale ends its episode's turns, as in the public code.
+    Zero rows take no part. As in the public code, quotas at or below zero count as they are, and turns go on with
+    them; without any, a class that has nothing left to scale ends its episode's turns.
     """
     xp = array_namespace(mass)
     row = xp.sum(mass, axis=-2, keepdims=True)  # [R, 1, N]
     going = xp.ones_like(quota[..., :1, :]) > 0
+    spent = xp.any(quota <= 0, axis=-2, keepdims=True)  # [R, 1, 1]
     for _ in range(_PASSES):
         scaled = mass / xp.where(row == 0, xp.ones_like(row), row)
         column = xp.sum(scaled, axis=-1, keepdims=True)  # [R, way, 1]
@@ -139,7 +141,7 @@ def _sinkhorn(mass: Array, quota: Array) -> Array:
         mass = xp.where(going, scaled, mass)
         before, row = row, xp.sum(mass, axis=-2, keepdims=True)
         still = xp.max(xp.abs(row - before), axis=-1, keepdims=True) <= _TOLERANCE
-        going = going & ~still & ~xp.any(empty, axis=-2, keepdims=True)
+        going = going & ~still & (spent | ~xp.any(empty, axis=-2, keepdims=True))
         if not bool(xp.any(going)):
             break
     return mass
