@@ -42,6 +42,13 @@ WAIT = "time.sleep(600)"  # as in a collective operation that never ends
 KILL = "os.kill(os.getpid(), signal.SIGKILL)"
 
 
+KILLED = "failed: process 2 of 2 was ended by signal 9; where memory runs out, the system does that."
+GO_ON = (
+    "The same command with --resume goes on from what was saved; with SINKSHOT_DEBUG=1 in the environment all "
+    "processes speak."
+)
+
+
 def started(tmp_path, first, second):
     """Run two processes that do what is given once both are there."""
     for name in ("meeting", "temporary"):
@@ -69,9 +76,14 @@ def gone(tmp_path, rank):
     [
         (WAIT, "raise InputError('the disk is gone.')", 2, "error: the disk is gone."),
         ("raise InputError('the disk is full.')", WAIT, 2, "error: the disk is full."),
-        (WAIT, KILL, 1, "failed: process 2 of 2 was ended by signal 9; where memory runs out, the system does that."),
+        (
+            WAIT,
+            KILL,
+            1,
+            f"{KILLED} {GO_ON}",
+        ),
         (WAIT, "raise ValueError('odd')", 1, "failed: ValueError: odd"),
-        (WAIT, "os._exit(7)", 1, "failed: process 2 of 2 ended with exit code 7."),
+        (WAIT, "os._exit(7)", 1, f"failed: process 2 of 2 ended with exit code 7. {GO_ON}"),
         (WAIT, "raise KeyboardInterrupt", 130, "interrupted"),
     ],
 )

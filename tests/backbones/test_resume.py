@@ -15,7 +15,7 @@ from patterns import patterns, recipe_file
 
 from sinkshot.backbones import recipes, state
 from sinkshot.backbones.datasets import load
-from sinkshot.backbones.train import train
+from sinkshot.backbones.train import must_be_free, train
 from sinkshot.errors import InputError
 
 QUIET = {"device": "cpu", "progress_seconds": None, "deterministic": True}
@@ -23,7 +23,7 @@ PROGRAM = """
 import sys, torch
 from sinkshot.backbones import recipes
 from sinkshot.backbones.datasets import load
-from sinkshot.backbones.train import train
+from sinkshot.backbones.train import must_be_free, train
 
 torch.set_num_threads(1)
 base, other, recipe, run = sys.argv[1:]
@@ -61,11 +61,13 @@ def test_a_run_killed_at_a_random_step_ends_with_the_same_weights(toy, undisturb
     words = [sys.executable, "-c", PROGRAM, *map(str, (toy / "base", toy / "other", toy / "other.toml", tmp_path))]
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     target, metrics = random.SystemRandom().randrange(4, 100), tmp_path / "metrics.csv"
-    while process.poll() is None and _last_step(metrics) < target:
-        time.sleep(0.01)
-    with pytest.raises(InputError, match=f"is trained in by process {process.pid} on .* take another folder"):
-        train(load(toy / "base"), recipe(toy), tmp_path, validation=load(toy / "other"), resume=True, **QUIET)
-    process.send_signal(signal.SIGKILL)
+    try:
+        while process.poll() is None and _last_step(metrics) < target:
+            time.sleep(0.01)
+        with pytest.raises(InputError, match=f"is trained in by process {process.pid} on .* take another folder"):
+            must_be_free(tmp_path)
+    finally:
+        process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL, "the run was over before it could be killed"
     facts, _ = state.load(tmp_path / state.FILE)
     assert 0 <= facts["step"] < 120  # the state is written after its row of metrics

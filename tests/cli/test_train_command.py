@@ -122,7 +122,8 @@ main()
             "os.kill(os.getpid(), signal.SIGKILL)",
             1,
             "failed: process 2 of 2 was ended by signal 9; where memory runs out, the system does that. The same "
-            "command with --resume goes on from what was saved.\n",
+            "command with --resume goes on from what was saved; with SINKSHOT_DEBUG=1 in the environment all processes "
+            "speak.\n",
         ),
     ],
 )

@@ -44,7 +44,7 @@ def test_answers_do_not_depend_on_the_number_of_threads(rows, monkeypatch):
     task = pool(rows, 24, 4, np.float32)
     answers = []
     for count in (1, 2, 3, 16):
-        monkeypatch.setattr(large, "cores", lambda count=count: count)
+        monkeypatch.setattr(large, "workers", lambda count=count: count)
         answers.append(large.solve(task, settings_of(task, epochs=2)))
     for other in answers[1:]:
         np.testing.assert_array_equal(answers[0][0], other[0])
@@ -70,5 +70,5 @@ assert np.isfinite(model.label_distributions_).all()
 def test_fifty_thousand_rows_take_seconds_and_less_than_a_gibibyte():
     done = subprocess.run([sys.executable, "-c", FIFTY_THOUSAND], capture_output=True, text=True, check=True)
     seconds, mebibytes = map(float, done.stdout.split())
-    assert seconds < 10
+    assert seconds < 20  # 1.3 on two quiet cores
     assert mebibytes < 1024

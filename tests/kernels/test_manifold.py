@@ -111,3 +111,4 @@ def test_single_precision_takes_the_kernel_however_few_the_episodes_unless_stren
     assert not _manifold.compiled(x, 0.9, _tim.decide((1, 1, 1), 1.0, 15.0, 1000, 1e-2))
     assert not _manifold.compiled(x.astype(np.float64), 0.9, usual)
     assert _manifold.compiled(x[:1], 0.9, usual)
+    assert not _manifold.compiled(np.zeros((8, 1001, 16), np.float32), 0.9, usual)

@@ -20,10 +20,13 @@ from typing import Any
 
 from sinkshot.errors import InputError
 
-RANKS = ("RANK", "SLURM_PROCID", "LOCAL_RANK")  # what tells a process its number among all, on all machines
+RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "JSM_NAMESPACE_RANK", "LOCAL_RANK")
+"""What tells a process its number among all, by who launched it: torchrun, Slurm, MPI, LSF; the last is ours."""
 FIRST, REPORT = "SINKSHOT_FIRST", "SINKSHOT_REPORT"  # the first process's id; the file that says what failed first
 GRACE = 5.0  # seconds for a process to notice by itself that another has gone
 INTERRUPTED = (130, -signal.SIGINT)
+
+_SET = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE", FIRST, REPORT)
 
 _others: list[subprocess.Popen[bytes]] = []
 
@@ -34,7 +37,7 @@ class Ended(RuntimeError):
 
 def is_first(count: int) -> bool:
     """Whether this is the one of `count` processes that speaks and writes."""
-    ranks = RANKS[-1:] if REPORT in os.environ else RANKS  # our own processes are all on this machine
+    ranks = RANKS[-1:] if REPORT in os.environ else RANKS if "LOCAL_RANK" in os.environ else RANKS[1:]
     return count == 1 or next((os.environ[key] for key in ranks if key in os.environ), "0") == "0"
 
 
@@ -124,7 +127,10 @@ def _cause(error: BaseException | None) -> BaseException:
         if code < 0 or not report:
             how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
             memory = "; where memory runs out, the system does that" if code == -signal.SIGKILL else ""
-            return Ended(f"process {number} of {len(_others) + 1} {how}{memory}.")
+            return Ended(
+                f"process {number} of {len(_others) + 1} {how}{memory}. The same command with --resume goes on from "
+                "what was saved; with SINKSHOT_DEBUG=1 in the environment all processes speak."
+            )
     return RuntimeError(report["words"])
 
 
@@ -139,6 +145,8 @@ def _end_others() -> None:
         other.wait()
     _others.clear()
     shutil.rmtree(Path(os.environ[REPORT]).parent, ignore_errors=True)
+    for key in _SET:  # so that another run of this program may launch its own
+        os.environ.pop(key, None)
 
 
 def _watch(over: threading.Event) -> None:
@@ -153,5 +161,6 @@ def _watch(over: threading.Event) -> None:
             code, word = (2, "error: ") if isinstance(cause, InputError) else (1, "failed: ")
             if isinstance(cause, KeyboardInterrupt):
                 code, word = 130, "interrupted"
-            print(f"{word}{cause}", file=sys.stderr, flush=True)
+            shown = "\x1b[?25h\n" if sys.stderr.isatty() else ""  # a bar of progress hides the cursor
+            print(f"{shown}{word}{cause}", file=sys.stderr, flush=True)
             os._exit(code)

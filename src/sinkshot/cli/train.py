@@ -78,7 +78,7 @@ def train(
                 stop=stop,
             )
         except processes.Ended as error:
-            say(f"failed: {error} The same command with --resume goes on from what was saved.")
+            say(f"failed: {error}")
             raise typer.Exit(FAILED) from None
         if not speaks:
             return

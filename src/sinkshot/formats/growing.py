@@ -53,7 +53,9 @@ class Growing:
         `stamps` [n], where given, is a number for each row that changes with what the row is made from.
         """
         self.path, self.labels, self.shape, self.store = path, labels, (len(labels), width), store
-        self.part, self.state = path.with_name(path.name + ".part"), path.with_name(path.name + ".part.json")
+        self.part, self.state, self.marks = (
+            path.with_name(f"{path.name}.part{ending}") for ending in ("", ".json", ".stamps")
+        )
         self.text = header_of(tuple(class_names), meta)
         self.room = len(self._beginning(prefixes))  # bytes before the labels
         identity = json.dumps([self.text, self.shape, store, self.room, sorted(work.items())])
@@ -71,10 +73,13 @@ class Growing:
             self.file = held.enter_context(self.part.open("r+b" if self.part.exists() else "w+b"))
             self.rows = self._safe_rows()
             if self.rows == 0:
+                self.state.unlink(missing_ok=True)
                 self.file.truncate(0)
                 self.file.write(b" " * self.room + self.labels.astype("<i8").tobytes())
             self.file.seek(self._place(self.rows))
             self.file.truncate()
+            with replacing(self.marks) as temporary:
+                temporary.write_bytes(self.stamps.astype("<u4").tobytes())
             self.held = held.pop_all()
         return self
 
@@ -89,8 +94,7 @@ class Growing:
             os.fsync(self.file.fileno())
             self.rows += len(features)
             with replacing(self.state) as temporary:
-                stamps = self.stamps[: self.rows].astype("<u4").tobytes().hex()
-                temporary.write_text(json.dumps({"work": self.work, "rows": self.rows, "stamps": stamps}))
+                temporary.write_text(json.dumps({"work": self.work, "rows": self.rows}))
 
     def stored(self) -> Iterator[NDArray[Any]]:
         """Yield the rows so far as they are stored, block by block."""
@@ -113,6 +117,7 @@ class Growing:
             os.replace(self.part, self.path)
             reach_the_disk(self.path.parent)
             self.state.unlink(missing_ok=True)
+            self.marks.unlink(missing_ok=True)
 
     def _beginning(self, prefixes: Sequence[str], least: int = 0) -> bytes:
         """Return how a safetensors file begins: the length of a JSON object, and that object, padded by spaces."""
@@ -138,8 +143,9 @@ class Growing:
         try:
             state = json.loads(self.state.read_text())
             rows, self.other = int(state["rows"]), state["work"] != self.work
-            stamps = np.frombuffer(bytes.fromhex(state["stamps"]), "<u4")
+            stamps = np.frombuffer(self.marks.read_bytes(), "<u4")[:rows]
         except FileNotFoundError:
+            self.other = self.state.exists()
             return 0
         except (OSError, ValueError, KeyError, TypeError):  # damaged, or of a SinkShot that kept no stamps
             self.other = True

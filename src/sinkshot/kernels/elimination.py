@@ -1,8 +1,8 @@
 """Linear systems whose diagonal dominates, solved by elimination in blocks of eight: no pivots are needed.
 
 A = L U, where a diagonal block of L is the unit and one of U is what elimination has left there; of the latter the
-inverse is kept. Matrices are [N8, N8 or more]; right-hand sides are [N8, c8], a
-row of the system with eight columns of them in a register. Functions are parts of compiled engines.
+inverse is kept. Matrices are [N8, N8 or more]; right-hand sides are [N8, c8], a row of the system with eight columns of
+them in a register. Functions are parts of compiled engines.
 """
 
 from sinkshot.kernels.lanes import ONE, Floats, each, load, part, store, zeros
@@ -17,9 +17,9 @@ def _invert(matrix: Floats, b: int, unit: Floats, inverse: Floats) -> None:
         pivot, axis = inverse[b + p, p], load(unit, p, 0)
         scaled = (load(inverse, b + p, 0) + axis * (ONE - pivot)) * (ONE / pivot)
         for i in range(8):
-            factor = each(inverse, b + i, p)
+            times = each(inverse, b + i, p)
             if i != p:
-                store(inverse, b + i, 0, (load(inverse, b + i, 0) - factor * axis) - factor * scaled)
+                store(inverse, b + i, 0, (load(inverse, b + i, 0) - times * axis) - times * scaled)
         store(inverse, b + p, 0, scaled)
 
 

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkshot.kernels.threads import announced, cached
+from sinkshot.kernels.threads import announced, cached, workers
 from sinkshot.methods._algebra import one_hot
 from sinkshot.methods.bms import LEAST_LOGIT, Settings, column_target, first_min_size, min_size_of
 from sinkshot.task import Task
-from sinkshot.threads import ONE_BLAS_THREAD, cores
+from sinkshot.threads import ONE_BLAS_THREAD
 
 Floats = NDArray[np.floating[Any]]
 Part = tuple[Floats, Floats]  # features [n, d] and assignment [way, n]
@@ -61,7 +61,7 @@ def solve(task: Task, settings: Settings) -> tuple[Floats, Floats]:
     weights [way, d]
         After one more update, for rows that were not in the task.
     """
-    count = cores()
+    count = min(workers(), _SUMS)
     with announced(_kernel, _column_sums, _scale, _residuals), ONE_BLAS_THREAD, ThreadPoolExecutor(count) as pool:
         return _solve(task, settings, _Threads(pool, count))
 

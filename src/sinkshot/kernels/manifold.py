@@ -182,12 +182,12 @@ def _descend_edges(
                 places.pull[j - n, i] = by_relative * inverse
         for j in range(0, points, 8):
             _move(graph.width, i, j, load(line, 0, j), first, second)
-    spread = np.float32(2 * by_scale / scale / scale / (float(points * points) - 1))
+    by_distance = np.float32(2 * by_scale / scale / scale / (float(points * points) - 1))
     for k in range(way):
         for i in range(points):
             distance = places.above[k, i]
             if distance > 0:
-                places.pull[k, i] = (places.pull[k, i] + spread * (distance - np.float32(mean))) / distance
+                places.pull[k, i] = (places.pull[k, i] + by_distance * (distance - np.float32(mean))) / distance
             else:
                 places.pull[k, i] = ZERO
 

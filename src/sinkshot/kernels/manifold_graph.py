@@ -43,7 +43,7 @@ class Moving(NamedTuple):
 class Places(NamedTuple):
     """Rows and centroids in feature space."""
 
-    x: Floats  # [N + 1, width16 or more] the centroids are its last rows
+    x: Floats  # [N + 1, width16 or more] the centroids come last, then one of zeros
     first: Floats  # [way5, width16] where they start
     shift: Moving  # [way5, width16]
     slope: Floats  # [way5, width16] sums of rows that pull

@@ -13,13 +13,18 @@ from typing import Any
 from numba import config, njit
 from numba.core import event
 
+from sinkshot.threads import cores
+
+_CONSTANTS = ("_adam", "_manifold", "_tim", "bms")  # methods whose constants are compiled in
+
 
 def cached(function: Callable[..., Any], **options: Any) -> Any:
     """Compile a function and keep the machine code on disk, where there is a folder that can be written.
 
     Numba looks for changes in the function's own file; an engine is made of several, so a digest is part of its name.
     """
-    sources = sorted(Path(__file__).parent.glob("*.py"))
+    here = Path(__file__).parent
+    sources = [*sorted(here.glob("*.py")), *(here.parent / "methods" / f"{name}.py" for name in _CONSTANTS)]
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
     function.__qualname__ += f"_{digest[:12]}"
     try:
@@ -57,9 +62,14 @@ def announced(*engines: Any) -> AbstractContextManager[object]:
     return telling
 
 
+def workers() -> int:
+    """Threads to take: this process's cores, or fewer where numba is told so, as joblib tells each of its workers."""
+    return min(cores(), int(config.NUMBA_NUM_THREADS))
+
+
 def in_batches(compiled: Any, episodes: int, classify: Callable[[slice], None], threads: int | None = None) -> None:
-    """Call `classify`, which runs `compiled`, on slices of the episodes, in as many threads as numba would take."""
-    threads = threads or config.NUMBA_NUM_THREADS
+    """Call `classify`, which runs `compiled`, on slices of the episodes, in threads."""
+    threads = threads or workers()
     size = max(1, min(64, episodes // (4 * threads)))
     batches = [slice(first, first + size) for first in range(0, episodes, size)]
     with announced(compiled), ThreadPoolExecutor(threads) as pool:

@@ -15,6 +15,7 @@ from sinkshot.methods._tim import Settings, fused
 from sinkshot.task import Array, Task
 
 EPSILON = 1e-12  # beside degrees
+MOST_ROWS = 1000  # of an episode in the kernel: beyond, a large matrix is for LAPACK
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ def compiled(x: Array, spread: float, settings: Settings) -> bool:
     Rounding may choose other neighbours there. It solves without pivots, and may as long as strengths, `spread` at the
     start, stay positive: Adam moves none by more than lr in a step, on average.
     """
-    return spread < 1 and 2 * settings.lr * settings.steps <= spread and fused(x, settings.steps, least=1)
+    positive = spread < 1 and 2 * settings.lr * settings.steps <= spread
+    return positive and x.shape[1] <= MOST_ROWS and fused(x, settings.steps, least=1)
 
 
 def rows_of(x: Array, member: Array, first: Array, k: int, spread: float) -> Rows:

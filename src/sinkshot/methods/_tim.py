@@ -111,7 +111,7 @@ MOST_NUMBERS = 1 << 21  # of an episode's features: beyond, products are for BLA
 
 
 def fused(x: Array, steps: int, least: int = FROM_EPISODES) -> bool:
-    """Whether rows [R, N, d] are a job for the compiled kernel: many episodes, each small enough for a core's cache."""
+    """Whether rows [R, N, d] are a job for the compiled kernel: so many episodes, each small enough for a core."""
     if not isinstance(x, np.ndarray) or x.dtype != np.float32:
         return False
     episodes, rows, width = x.shape
