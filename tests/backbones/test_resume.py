@@ -70,7 +70,7 @@ def test_a_run_killed_at_a_random_step_ends_with_the_same_weights(toy, undisturb
         process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL, "the run was over before it could be killed"
     facts, _ = state.load(tmp_path / state.FILE)
-    assert 0 <= facts["step"] < 120  # the state is written after its row of metrics
+    assert target - 4 <= facts["step"] < 120  # written after its row of metrics, of which there is one in four steps
     outcome = train(load(toy / "base"), recipe(toy), tmp_path, validation=load(toy / "other"), resume=True, **QUIET)
     assert outcome.finished
     assert same_weights(tmp_path, undisturbed)

@@ -61,7 +61,7 @@ class PrototypeClassifier(ClassifierMixin, Chained):  # type: ignore[misc]
 
     def _solve(self, task: Task) -> tuple[Rows, Rows]:
         """Return prototypes [way, d] and the assignment [q, way] of the queries of a single task."""
-        raise NotImplementedError
+        raise NotImplementedError  # each classifier has its own
 
     def _logits(self, rows: Rows) -> Rows:
         """Return what the softmax of rows [n, d] is taken of, [n, way]: -||x - w||^2 without ||x||^2, which cancels."""

@@ -31,7 +31,7 @@ class Network(nn.Module):
 
     def stages(self) -> Sequence[Sequence[nn.Module]]:
         """Return for each block the modules that it runs, in order; the stem belongs to the first."""
-        raise NotImplementedError
+        raise NotImplementedError  # each network has its own
 
     def end(self, x: Tensor) -> Tensor:
         """Turn what the last block gives [n, c, h, w] into features [n, width], all >= 0."""
