@@ -85,3 +85,24 @@ def rows_of(task: Task | GramTask) -> Rows:
         squares = xp.sum(x * x, axis=-1)
     product = (lambda a: a @ gram) if gram is not None else (lambda a: (a @ x) @ transposed)
     return Rows(product, squares, one_hot(task.labels, task.way, squares), task.supports, task.queries)
+
+
+def centred_rows(task: Task | GramTask, mass: Array) -> Rows:
+    """Subtract the mean of the class means from an episode's rows, and take unit length.
+
+    Class means are those of the rows weighted by `mass` [R, way, N]. A row that is zero but for rounding becomes zero.
+    """
+    xp = array_namespace(mass)
+    part = xp.mean(mass / xp.sum(mass, axis=-1, keepdims=True), axis=-2, keepdims=True)  # [R, 1, N]
+    if isinstance(task, GramTask):
+        gram = task.gram
+    else:
+        x = xp.concat([task.support, task.query], axis=-2)
+        gram = x @ xp.matrix_transpose(x)
+    along = part @ gram  # [R, 1, N]: inner products of the centre with all rows
+    gram = gram - along - xp.matrix_transpose(along) + xp.sum(along * part, axis=-1, keepdims=True)
+    squares = xp.linalg.diagonal(gram)  # [R, N]
+    some = squares > 4 * xp.finfo(gram.dtype).eps * xp.mean(squares, axis=-1, keepdims=True)
+    length = xp.sqrt(xp.where(some, squares, xp.ones_like(squares)))
+    scale = xp.where(some, 1.0 / length, xp.zeros_like(length))
+    return rows_of(GramTask(gram * scale[..., None] * scale[..., None, :], task.labels, task.way))

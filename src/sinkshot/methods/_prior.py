@@ -85,6 +85,23 @@ def estimate(task: Task | GramTask) -> Shares:
     return np.asarray(found / found.sum(axis=-1, keepdims=True))
 
 
+def shrunken_shares(belongs: Array, noise: float, floor: float, least: float) -> Array:
+    """Count class sizes among queries with probabilities [R, way, q], and doubt the counts: shares [R, way, 1].
+
+    d, the counted shares less equal ones, is believed as far as its square exceeds what chance would make of it: the
+    variance of counting times `noise`, and `floor`, over the way, which stays however many rows are counted. As James
+    and Stein shrink means, pi = 1/way + d / (1 + r^2), where r is that noise over the square of d; at least `least`.
+    """
+    xp = array_namespace(belongs)
+    way, queries = belongs.shape[-2:]
+    d = xp.mean(belongs, axis=-1, keepdims=True) - 1.0 / way  # [R, way, 1]
+    square = xp.sum(d * d, axis=-2, keepdims=True)  # [R, 1, 1]
+    counting = xp.sum(belongs * (1.0 - belongs), axis=(-2, -1), keepdims=True) / queries**2
+    variance = noise * counting + floor / way
+    believed = square * square / xp.where(square > 0, square * square + variance * variance, xp.ones_like(square))
+    return xp.clip(1.0 / way + believed * d, min=least)
+
+
 def centred(task: Task) -> Task:
     """Subtract the mean of a task from its rows and take unit length."""
     xp = array_namespace(task.support, task.query)
