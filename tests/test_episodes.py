@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -11,12 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from places import GOLDEN
+from scipy.stats import beta
 
-from sinkshot import InputError, Recipe, draw
+from sinkshot import InputError, Recipe, draw, query_sizes
 from sinkshot import episodes as episodes_module
 
 LABELS = np.repeat(np.arange(20), 60)
-PROTOCOLS = ("balanced", "official", "dirichlet", "open-set")
+PROTOCOLS = ("balanced", "official", "dirichlet", "long-tail", "open-set")
 
 
 def arrays(episodes):
@@ -45,7 +47,7 @@ def test_an_episode_keeps_its_promises(protocol, way, shot, query, seed, data):
             assert set(labels[queries[query_labels == k]]) <= classes[k]
         assert not set(labels[queries[query_labels == -1]]) & set.union(*classes)
         assert (support_labels == np.arange(way * shot) % way).all()
-        if protocol != "dirichlet":
+        if protocol not in ("dirichlet", "long-tail"):
             assert (query_labels[: way * query] == np.arange(way * query) % way).all()
         if protocol == "open-set":
             assert (query_labels == -1).sum() == way * query
@@ -61,7 +63,7 @@ def test_an_episode_does_not_depend_on_how_many_are_asked_for(protocol):
             np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("protocol", ["balanced", "dirichlet", "open-set"])
+@pytest.mark.parametrize("protocol", ["balanced", "dirichlet", "long-tail", "open-set"])
 def test_seeds_give_other_episodes(protocol):
     a, b = (draw(LABELS, protocol=protocol, way=5, query=5, episodes=50, seed=s) for s in (0, 1))
     assert (a.query != b.query).mean() > 0.9
@@ -146,6 +148,74 @@ def test_dirichlet_sizes_have_the_mean_and_spread_of_a_dirichlet_of_two():
     assert (share == 0).any(), "a class may get no query"
 
 
+def digest(episodes):
+    whole = b"".join(np.ascontiguousarray(a, "<i4").tobytes() for a in arrays(episodes))
+    return hashlib.sha256(whole).hexdigest()[:16]
+
+
+@pytest.mark.parametrize(
+    ("classes", "rows", "size", "expected"),
+    [
+        (20, 60, {"way": 5, "shot": 2, "query": 7, "episodes": 50, "seed": 7}, "1c6c711249a1b077"),
+        (6, 12, {"way": 5, "shot": 2, "query": 8, "episodes": 200}, "ef647f2aab4e5bfa"),
+        (20, 600, {"way": 20, "shot": 5, "query": 15, "episodes": 30, "first": 1000}, "62b63e42ef0f68bc"),
+    ],
+)
+def test_a_dirichlet_of_two_is_what_it_was_before_there_were_others(classes, rows, size, expected):
+    labels = np.repeat(np.arange(classes), rows)
+    for alpha in ({}, {"alpha": 2}, {"alpha": 2.0}):
+        assert digest(draw(labels, protocol="dirichlet", **size, **alpha)) == expected
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.5, 0.7, 1, 3, 5.5, 40])
+def test_dirichlet_sizes_have_the_mean_and_spread_of_any_alpha(alpha):
+    sizes = query_sizes.dirichlet(np.full((6000, 4), 10**6), 10_000, seed=3, first=0, alpha=alpha)
+    share = sizes / 40_000
+    np.testing.assert_allclose(share.sum(axis=1), 1)
+    np.testing.assert_allclose(share.mean(axis=0), 0.25, atol=0.02)
+    np.testing.assert_allclose(share.var(axis=0), 0.25 * 0.75 / (4 * alpha + 1), rtol=0.1)
+    for below in (0.01, 0.1, 0.25, 0.5, 0.9, 0.99):  # each share follows a beta distribution
+        assert (share < below).mean() == pytest.approx(beta(alpha, 3 * alpha).cdf(below), abs=0.015)
+
+
+@pytest.mark.parametrize("alpha", [1e-320, 1e-9, 1e300])
+def test_a_dirichlet_of_an_extreme_alpha_is_one_class_or_equal_sizes(alpha):
+    sizes = query_sizes.dirichlet(np.full((200, 5), 75), 15, seed=0, first=0, alpha=alpha)
+    assert (sizes.sum(axis=1) == 75).all()
+    assert (np.sort(sizes, axis=1) == ([15] * 5 if alpha > 1 else [0, 0, 0, 0, 75])).all()
+
+
+@given(way=st.integers(2, 30), query=st.integers(1, 60), ratio=st.floats(1, 1e6))
+def test_a_long_tail_falls_geometrically_sums_up_and_leaves_no_class_out(way, query, ratio):
+    sizes = query_sizes.long_tail(way, query, ratio)
+    weight = ratio ** (-np.arange(way) / (way - 1))
+    share = way * query * weight / weight.sum()
+    assert sizes.sum() == way * query
+    assert (sizes >= 1).all()
+    assert (np.diff(sizes) <= 0).all()
+    if share.min() >= 1:
+        assert np.abs(sizes - share).max() < 1
+
+
+def test_the_order_of_a_long_tail_is_drawn_for_each_episode():
+    episodes = draw(LABELS, protocol="long-tail", way=5, query=15, episodes=6000)
+    sizes = np.stack([(episodes.query_labels == k).sum(axis=1) for k in range(5)], axis=1)  # [R, way]
+    assert (np.sort(sizes, axis=1)[:, ::-1] == query_sizes.long_tail(5, 15)).all()
+    orders, counts = np.unique(sizes, axis=0, return_counts=True)
+    assert len(orders) == 120
+    assert 0.7 < counts.var() / counts.mean() < 1.4
+    even = draw(LABELS, protocol="long-tail", way=5, query=15, episodes=20, ratio=1)
+    assert (np.sort(even.query_labels, axis=1) == np.repeat(np.arange(5), 15)).all()
+
+
+def test_a_recipe_hands_its_alpha_and_ratio_on():
+    for recipe in (Recipe("dirichlet", episodes=20, alpha=0.3), Recipe("long-tail", episodes=20, ratio=3)):
+        usual = Recipe(recipe.protocol, episodes=20)
+        assert (recipe.draw(LABELS).query_labels != usual.draw(LABELS).query_labels).any()
+        assert recipe.draw(LABELS, 3, 4).recipe.alpha == recipe.alpha
+        np.testing.assert_array_equal(recipe.draw(LABELS, 10, 5).query, recipe.draw(LABELS)[10:15].query)
+
+
 def test_dirichlet_draws_anew_what_a_class_cannot_give():
     episodes = draw(np.repeat(np.arange(6), 12), protocol="dirichlet", way=5, shot=2, query=8, episodes=200)
     assert all(len(set(rows)) == 50 for rows in np.hstack([episodes.support, episodes.query]))
@@ -164,6 +234,15 @@ def test_dirichlet_draws_anew_what_a_class_cannot_give():
         ({"seed": 2**32, "protocol": "official"}, "below 2\\^32"),
         ({"episodes": 0}, "at least one episode"),
         ({"protocol": "balnced"}, "did you mean 'balanced'"),
+        ({"protocol": "dirichlet", "alpha": 0}, "alpha must be a number above 0; 0 was given"),
+        ({"protocol": "dirichlet", "alpha": -0.5}, "alpha must be a number above 0; -0.5"),
+        ({"protocol": "dirichlet", "alpha": float("nan")}, "alpha must be a number above 0"),
+        ({"protocol": "long-tail", "ratio": 0.5}, "ratio must be at least 1, the largest class to the smallest; 0.5"),
+        ({"protocol": "long-tail", "ratio": "ten"}, "ratio must be a number"),
+        (
+            {"protocol": "long-tail", "query": 30},
+            "class 0 has 60 rows; 1 shots and the largest class of a long tail, 70 queries, need 71. Lower ratio",
+        ),
     ],
 )
 def test_impossible_sizes_are_refused_with_a_sentence(size, words):

@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkshot.errors import InputError, unknown_name
+from sinkshot import query_sizes
+from sinkshot.errors import InputError, number, unknown_name
+from sinkshot.query_sizes import ALPHA, RATIO
+from sinkshot.random_words import GOLDEN, mix, shuffled, streams
 
 Int = NDArray[np.int32]
-
-DIRICHLET_ALPHA = 2  # the field's imbalanced setting
-_REDRAWS = 1000  # tries for a Dirichlet episode whose classes are large enough
-_ROWS_AT_ONCE = 1 << 22  # entries of the shuffled index table: bounds memory whatever the number of episodes
 
 
 @dataclass(frozen=True)
@@ -56,6 +55,21 @@ class Recipe:
     query: int = 15  # per class
     episodes: int = 10_000
     seed: int = 0
+    alpha: float = ALPHA  # of `dirichlet`
+    ratio: float = RATIO  # of `long-tail`: its largest to its smallest class
+
+    @property
+    def unequal(self) -> bool:
+        """Whether query sizes differ from class to class."""
+        return self.protocol in UNEQUAL
+
+    @property
+    def drawn_by(self) -> str:
+        """The protocol with what it depends on, for people: "dirichlet (alpha 2)"."""
+        return {
+            "dirichlet": f"dirichlet (alpha {self.alpha:g})",
+            "long-tail": f"long-tail (ratio {self.ratio:g})",
+        }.get(self.protocol, self.protocol)
 
     def draw(
         self,
@@ -74,6 +88,8 @@ class Recipe:
             episodes=self.episodes - first if count is None else count,
             seed=self.seed,
             first=first,
+            alpha=self.alpha,
+            ratio=self.ratio,
             class_names=class_names,
         )
 
@@ -97,6 +113,8 @@ def draw(
     episodes: int = 10_000,
     seed: int = 0,
     first: int = 0,
+    alpha: float = ALPHA,
+    ratio: float = RATIO,
     class_names: Sequence[str] | None = None,
 ) -> Episodes:
     """Draw few-shot episodes from the labels of a bank.
@@ -105,14 +123,20 @@ def draw(
     ----------
     labels : array [n]
         Class of each row, 0 .. C-1.
-    protocol : {"balanced", "official", "dirichlet", "open-set"}
+    protocol : {"balanced", "official", "dirichlet", "long-tail", "open-set"}
         `balanced`: `query` queries of each class. `official`: the same, bit for bit the draws of the published code
-        of BMS and PT-MAP. `dirichlet`: way * query queries whose class sizes follow a Dirichlet of alpha 2.
+        of BMS and PT-MAP. `dirichlet`: way * query queries whose class sizes follow a Dirichlet; a class may
+        have none. `long-tail`: way * query queries whose class sizes fall geometrically from the largest to the
+        smallest, at least one each; which class has which size is drawn.
         `open-set`: `way` more classes without support, `query` queries each, labelled -1.
     way, shot, query : int
         Classes in an episode, supports and queries of a class.
     episodes, seed, first : int
         How many episodes, of which stream, from which number on.
+    alpha : float
+        Of `dirichlet`, above 0: the smaller, the less equal the sizes. 2 is the field's setting.
+    ratio : float
+        Of `long-tail`, at least 1: of the largest to the smallest size before they are rounded.
     class_names : sequence of str, optional
         What errors call the classes.
 
@@ -130,12 +154,17 @@ def draw(
     """
     if protocol not in PROTOCOLS:
         raise unknown_name("protocol", protocol, PROTOCOLS)
-    recipe = Recipe(protocol, way, shot, query, first + episodes, seed)
+    recipe = Recipe(protocol, way, shot, query, first + episodes, seed, alpha, ratio)
     classes = _group(labels)
     _check(recipe, first, classes, way if protocol == "open-set" else 0, class_names)
     support, query_rows, query_labels = PROTOCOLS[protocol](classes, recipe, first, episodes)  # [R, shot, way], ...
     support_labels = np.tile(np.arange(way, dtype=np.int32), (episodes, shot))
     return Episodes(support.reshape(episodes, way * shot), support_labels, query_rows, query_labels, recipe, first)
+
+
+def query_counts(labels: NDArray[Any], recipe: Recipe, first: int, count: int) -> NDArray[np.int64]:
+    """Return how many queries each class has in episodes of unequal sizes, [R, way]; the recipe is a checked one."""
+    return _counts(_group(labels), recipe, first, count)
 
 
 def by_class(labels: NDArray[Any]) -> tuple[Int, Int, Int]:
@@ -165,80 +194,35 @@ def _check(recipe: Recipe, first: int, classes: _Classes, open_classes: int, cla
         raise InputError(f"seed must be below 2^{bits} under {recipe.protocol}; {recipe.seed} was given.")
     if first < 0 or recipe.episodes <= first:
         raise InputError(f"at least one episode must be drawn; {recipe.episodes - first} were asked for.")
+    number("alpha", recipe.alpha, above=0)
+    if number("ratio", recipe.ratio) < 1:
+        raise InputError(f"ratio must be at least 1, the largest class to the smallest; {recipe.ratio:g} was given.")
     need, have = recipe.way + open_classes, len(classes.size)
     if need > have:
         extra = f" ({recipe.way} closed and {open_classes} open)" if open_classes else ""
         raise InputError(f"{need}-way episodes{extra} need {need} classes; the bank has {have}. Lower the way.")
     short = int(np.argmin(classes.size))
-    if classes.size[short] < recipe.shot + recipe.query:
+    tail = recipe.protocol == "long-tail"
+    query = int(query_sizes.long_tail(recipe.way, recipe.query, recipe.ratio)[0]) if tail else recipe.query
+    if classes.size[short] < recipe.shot + query:
         name = repr(class_names[short]) if class_names else str(short)
+        what = f"the largest class of a long tail, {query} queries," if tail else f"{query} queries"
         raise InputError(
-            f"class {name} has {classes.size[short]} rows; {recipe.shot} shots and {recipe.query} queries need "
-            f"{recipe.shot + recipe.query}. Lower shot or query, or leave the class out."
+            f"class {name} has {classes.size[short]} rows; {recipe.shot} shots and {what} need "
+            f"{recipe.shot + query}. Lower {'ratio, ' if tail else ''}shot or query, or leave the class out."
         )
-
-
-# --- random numbers -----------------------------------------------------------------------------------------------
-
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-
-
-def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64's finaliser: a bijection of 64-bit words whose output bits look independent."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
-
-
-def _streams(seed: int, first: int, episodes: int) -> NDArray[np.uint64]:
-    """Key of each episode's stream of random words, shape [R]."""
-    number = np.arange(first, first + episodes, dtype=np.uint64)
-    start = _mix(np.array([seed], dtype=np.uint64) * _GOLDEN + _GOLDEN)
-    return _mix(start + (number + np.uint64(1)) * _GOLDEN)
-
-
-def _word(keys: NDArray[np.uint64], counter: int) -> NDArray[np.uint64]:
-    """Random word number `counter` of each stream."""
-    return _mix(keys + np.uint64(counter * int(_GOLDEN) % 2**64))
-
-
-def _below(bound: NDArray[np.int64] | int, keys: NDArray[np.uint64], counter: int) -> NDArray[np.int64]:
-    """Integers in [0, bound) from word `counter` of each stream (bias below bound / 2^32)."""
-    half = np.uint64(32)
-    return ((_word(keys, counter) >> half) * np.asarray(bound, dtype=np.uint64) >> half).astype(np.int64)
-
-
-def _shuffled(size: NDArray[np.int64], count: int, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """First `count` entries of a random permutation of 0 .. size-1 for each stream, shape [count, streams].
-
-    Fisher-Yates on a table of all streams at once; rows are exchanged `count` times and never sorted.
-    """
-    picked = np.empty((count, len(keys)), dtype=np.int64)
-    widest = int(size.max())
-    block = max(1, _ROWS_AT_ONCE // widest)
-    for begin in range(0, len(keys), block):
-        part = slice(begin, begin + block)
-        stream = np.arange(len(keys[part]))
-        table = np.tile(np.arange(widest, dtype=np.int32), (len(stream), 1))
-        for t in range(count):
-            left = np.maximum(size[part] - t, 1)  # a class of fewer than `count` rows repeats; its caller cuts it
-            other = np.minimum(t, size[part] - 1) + _below(left, keys[part], t)
-            here = table[stream, other]
-            table[stream, other] = table[:, min(t, widest - 1)]
-            picked[t, part] = here
-    return picked
 
 
 def _pick(
     classes: _Classes, recipe: Recipe, first: int, episodes: int, ways: int, rows: int
 ) -> tuple[NDArray[np.int64], Int]:
     """Classes [R, ways] and, for each, `rows` of its row numbers in random order [R, rows, ways]."""
-    keys = _streams(recipe.seed, first, episodes)
+    keys = streams(recipe.seed, first, episodes)
     amount = np.full(episodes, len(classes.size))
-    chosen = _shuffled(amount, ways, keys).T  # [R, ways]
+    chosen = shuffled(amount, ways, keys).T  # [R, ways]
     position = np.arange(1, ways + 1, dtype=np.uint64)
-    of_class = _mix(keys[:, None] ^ _mix(position * _GOLDEN))  # [R, ways]
-    within = _shuffled(classes.size[chosen].ravel(), rows, of_class.ravel())  # [rows, R * ways]
+    of_class = mix(keys[:, None] ^ mix(position * GOLDEN))  # [R, ways]
+    within = shuffled(classes.size[chosen].ravel(), rows, of_class.ravel())  # [rows, R * ways]
     row = classes.rows[classes.start[chosen].ravel() + within]
     return chosen, np.ascontiguousarray(row.reshape(rows, episodes, ways).transpose(1, 0, 2))
 
@@ -297,10 +281,9 @@ class _OfficialStream:
 _STREAMS: dict[tuple[int, int, int, int], _OfficialStream] = {}  # where the last draw of each kind stopped
 
 
-def _dirichlet(classes: _Classes, recipe: Recipe, first: int, episodes: int) -> _Drawn:
+def _unequal(classes: _Classes, recipe: Recipe, first: int, episodes: int) -> _Drawn:
     way, shot, total = recipe.way, recipe.shot, recipe.way * recipe.query
-    chosen, _ = _pick(classes, recipe, first, episodes, way, 0)
-    counts = _dirichlet_counts(classes.size[chosen] - shot, recipe, first)  # [R, way]
+    counts = _counts(classes, recipe, first, episodes)
     _, rows = _pick(classes, recipe, first, episodes, way, shot + int(counts.max()))
     queries = rows[:, shot:]
     taken = np.arange(queries.shape[1])[:, None] < counts[:, None, :]  # [R, most, way], `total` of them in each episode
@@ -308,35 +291,12 @@ def _dirichlet(classes: _Classes, recipe: Recipe, first: int, episodes: int) -> 
     return rows[:, :shot], queries[taken].reshape(-1, total), labels[taken].reshape(-1, total)
 
 
-def _dirichlet_counts(room: NDArray[np.int64], recipe: Recipe, first: int) -> NDArray[np.int64]:
-    """Queries of each class [R, way]: Dirichlet proportions of way * query, largest remainders rounded up.
-
-    A gamma variable of whole alpha is minus the logarithm of a product of alpha uniform ones. An episode that asks a
-    class for more rows than it has is drawn anew.
-    """
-    episodes, way = room.shape
-    total = way * recipe.query
-    keys = _streams(recipe.seed, first, episodes) ^ _mix(np.array([1 << 62], dtype=np.uint64))
-    counts = np.empty((episodes, way), dtype=np.int64)
-    todo = np.arange(episodes)
-    for attempt in range(_REDRAWS):
-        gamma = np.zeros((len(todo), way))
-        for factor in range(way * DIRICHLET_ALPHA):
-            word = _word(keys[todo], attempt * way * DIRICHLET_ALPHA + factor)
-            gamma[:, factor % way] -= np.log(((word >> np.uint64(11)).astype(np.float64) + 0.5) / 2.0**53)
-        share = total * gamma / gamma.sum(axis=1, keepdims=True)
-        whole = np.floor(share).astype(np.int64)
-        rank = np.argsort(np.argsort(whole - share, axis=1, kind="stable"), axis=1)  # 0: the largest remainder
-        whole += rank < (total - whole.sum(axis=1, keepdims=True))
-        counts[todo] = whole
-        todo = todo[(whole > room[todo]).any(axis=1)]
-        if not len(todo):
-            return counts
-    smallest = int(room.min()) + recipe.shot
-    raise InputError(
-        f"no Dirichlet episode of {total} queries fits classes as small as {smallest} rows after {_REDRAWS} draws. "
-        "Lower query or shot, or leave the small classes out."
-    )
+def _counts(classes: _Classes, recipe: Recipe, first: int, episodes: int) -> NDArray[np.int64]:
+    """Queries of each class [R, way] under a protocol of unequal sizes."""
+    if recipe.protocol == "long-tail":
+        return query_sizes.long_tails(recipe.way, recipe.query, recipe.seed, first, episodes, recipe.ratio)
+    chosen, _ = _pick(classes, recipe, first, episodes, recipe.way, 0)
+    return query_sizes.dirichlet(classes.size[chosen] - recipe.shot, recipe.query, recipe.seed, first, recipe.alpha)
 
 
 def _open_set(classes: _Classes, recipe: Recipe, first: int, episodes: int) -> _Drawn:
@@ -350,6 +310,9 @@ def _open_set(classes: _Classes, recipe: Recipe, first: int, episodes: int) -> _
 PROTOCOLS: dict[str, Callable[[_Classes, Recipe, int, int], _Drawn]] = {
     "balanced": _balanced,
     "official": _official,
-    "dirichlet": _dirichlet,
+    "dirichlet": _unequal,
+    "long-tail": _unequal,
     "open-set": _open_set,
 }
+UNEQUAL = ("dirichlet", "long-tail")
+"""Protocols whose query sizes differ from class to class."""

@@ -166,8 +166,9 @@ def evaluate(
     progress : callable, optional
         Called with the episodes done and in all.
     **hyper
-        Hyper-parameters of the method. Under `dirichlet` its authors' constants for unequal class sizes are the
-        defaults, where they gave any. A method with a `prior` takes "oracle" as well: each episode's true shares.
+        Hyper-parameters of the method. Under `dirichlet` and `long-tail` its authors' constants for unequal class sizes
+        are the defaults, where they gave any. A method with a `prior` takes "oracle" as well: each episode's true
+        shares.
 
     Examples
     --------
@@ -207,7 +208,7 @@ def _job(
         steps = preprocessing.parse(chosen.without_base)
     chosen.check_base(base)
     chosen.check_shots(_fewest_shots(episodes))
-    own = chosen.imbalanced if recipe.protocol == "dirichlet" else {}
+    own = chosen.imbalanced if recipe.unequal else {}
     return Job(bank, episodes, chosen, chosen.bind({**own, **hyper}), steps, base, means), tuple(notes)
 
 

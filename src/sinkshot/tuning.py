@@ -271,7 +271,7 @@ def _candidates(
         raise InputError(f"the grid has more than {_MOST:,} combinations; try some of them at random (--random 50).")
     usual = preprocessing.spell(preprocessing.parse(chosen.preprocess))
     own = [chain for chain in chains if preprocessing.spell(preprocessing.parse(chain)) != usual]
-    published = {**chosen.hyper, **(chosen.imbalanced if recipe.protocol == "dirichlet" else {})}
+    published = {**chosen.hyper, **(chosen.imbalanced if recipe.unequal else {})}
     found: dict[str, Candidate] = {}
     for chain, *values in _combinations([None, *own], list(grid.values()), random, recipe.seed):
         hyper = {name: value for name, value in zip(grid, values, strict=True) if not _same(value, published[name])}

@@ -131,3 +131,16 @@ def test_a_hostile_pickle_is_refused_by_name_and_never_runs(tmp_path):
 )
 def test_unknown_names_come_with_the_nearest_known_ones(tmp_path, words, near):
     assert near in refused("eval", npz(tmp_path), *QUICK, *words)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--protocol", "dirichlet", "--alpha", "0"), "alpha must be a number above 0; 0.0 was given"),
+        (("--protocol", "dirichlet", "--alpha", "nan"), "alpha must be a number above 0; nan was given"),
+        (("--protocol", "long-tail", "--ratio", "0.9"), "ratio must be at least 1"),
+        (("--protocol", "long-tail", "--query", "12"), "the largest class of a long tail"),
+    ],
+)
+def test_sizes_that_cannot_be_drawn_are_refused(tmp_path, words, sentence):
+    assert sentence in refused("eval", npz(tmp_path), *QUICK, *words)

@@ -67,6 +67,17 @@ def test_open_set_adds_how_well_unknown_queries_are_rejected(npz):
     assert re.search(r"accuracy +AUROC +AUPR +FPR95 +episodes", sinkshot(*words).stdout)
 
 
+def test_alpha_and_ratio_decide_how_unequal_query_sizes_are():
+    found = {}
+    for words in (("dirichlet",), ("dirichlet", "--alpha", "0.3"), ("long-tail",), ("long-tail", "--ratio", "3")):
+        done = sinkshot("eval", BUNDLED, "--method", "ncm", "--protocol", *words, *QUICK, "--json")
+        assert done.returncode == 0, done.stderr
+        found[words] = json.loads(done.stdout)["accuracy"]
+    assert len(set(found.values())) == 4
+    done = sinkshot("eval", BUNDLED, "--method", "ncm", "--protocol", "dirichlet", "--alpha", "0.3", *QUICK)
+    assert "dirichlet (alpha 0.3), seed 0" in done.stdout
+
+
 def test_people_get_percent_with_two_digits(npz):
     done = sinkshot("eval", npz, "--method", "bms", "--method", "kmeans", *QUICK)
     assert done.returncode == 0

@@ -170,12 +170,24 @@ def test_the_leaderboard_has_every_method_balanced_dirichlet_and_open(newcomer):
 
 
 def test_imbalance_asks_every_transductive_method_and_tells_those_that_listen():
-    (sheet,) = reading.find("imbalance").sheets
+    sheets = reading.find("imbalance").sheets
     transductive = {name for name, method in METHODS.items() if method.transductive}
-    assert {row.label for row in sheet.rows} == transductive | {"ncm"}
+    for sheet in sheets:
+        assert {row.label for row in sheet.rows} == transductive | {"ncm"}
     for prior in ("estimated", "oracle"):
-        told = {cell.method for cell in sheet.cells() if dict(cell.hyper).get("prior") == prior}
+        told = {cell.method for cell in sheets[0].cells() if dict(cell.hyper).get("prior") == prior}
         assert told == {name for name in transductive if "prior" in METHODS[name].hyper}
+
+
+def test_imbalance_goes_from_nearly_equal_sizes_to_absent_classes_and_large_pools():
+    _, unequal, large = reading.find("imbalance").sheets
+    for shot in (1, 5):
+        recipes = {cell.recipe for cell in unequal.cells() if cell.recipe.shot == shot}
+        alphas = {recipe.alpha for recipe in recipes if recipe.protocol == "dirichlet"}
+        assert alphas == {0.2, 0.5, 0.7, 1, 2, 5}
+        assert {recipe.ratio for recipe in recipes if recipe.protocol == "long-tail"} == {10, 30}
+    assert {cell.recipe.way * cell.recipe.query for cell in large.cells()} == {500}
+    assert {cell.recipe.protocol for cell in large.cells()} == {"balanced", "dirichlet", "long-tail"}
 
 
 def test_our_own_studies_are_found_by_name_but_are_not_the_papers():

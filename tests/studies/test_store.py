@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import subprocess
 import sys
@@ -62,6 +63,25 @@ def test_what_is_written_is_read_again_bit_for_bit(place, settled):
     assert stored.version == settled.version
     assert stored.hardware == this_machine().hardware
     assert stored.versions["numpy"] == np.__version__
+
+
+def test_alpha_and_ratio_decide_a_cell_where_they_are_used_and_an_older_dirichlet_keeps_its_key(catalogue):
+    def recipe_of(**recipe):
+        (settled,) = settle(catalogue, cell(**recipe))
+        return json.loads(settled.settings)["recipe"]
+
+    usual = {"way": 3, "shot": 1, "query": 5}
+    assert recipe_of(alpha=7, ratio=3) == {"protocol": "balanced", **usual}
+    assert recipe_of(protocol="dirichlet") == {"protocol": "dirichlet", **usual}
+    assert recipe_of(protocol="dirichlet", alpha=2, ratio=3) == {"protocol": "dirichlet", **usual}
+    assert recipe_of(protocol="dirichlet", alpha=1) == {"protocol": "dirichlet", **usual, "alpha": 1.0}
+    assert recipe_of(protocol="long-tail", alpha=1) == {"protocol": "long-tail", **usual, "ratio": 10.0}
+
+
+def test_a_stored_cell_tells_its_alpha(place, catalogue):
+    few, many = (cell(protocol="dirichlet", alpha=alpha, episodes=40) for alpha in (0.5, 5))
+    results = measured(place, catalogue, few, many).results
+    assert (results[few].recipe.alpha, results[many].recipe.alpha) == (0.5, 5)
 
 
 def test_fewer_episodes_are_the_first_of_more(place, settled):

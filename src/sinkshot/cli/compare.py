@@ -148,7 +148,7 @@ def changed(stored: Stored) -> dict[str, object]:
     """Return the hyper-parameters that are not the method's own."""
     method = methods.METHODS.get(stored.method)
     own = {} if method is None else dict(method.hyper)
-    if method is not None and stored.recipe.protocol == "dirichlet":
+    if method is not None and stored.recipe.unequal:
         own |= method.imbalanced
     return {name: value for name, value in stored.hyper.items() if name not in own or own[name] != value}
 
@@ -162,7 +162,7 @@ def described(stored: Stored) -> str:
 def where(stored: Stored) -> str:
     """Name the bank and the kind of task of a result."""
     recipe = stored.recipe
-    usual = "" if recipe.protocol == "balanced" else f", {recipe.protocol}"
+    usual = "" if recipe.protocol == "balanced" else f", {recipe.drawn_by}"
     return f"{stored.bank}, {recipe.way}-way {recipe.shot}-shot, {recipe.query} queries{usual}, seed {recipe.seed}"
 
 

@@ -19,6 +19,7 @@ from sinkshot.errors import InputError, unknown_name
 from sinkshot.evaluate import Interrupted, Paired, Result, compare
 from sinkshot.evaluate import evaluate as run
 from sinkshot.open_set import OPEN_SET, TITLES
+from sinkshot.query_sizes import ALPHA, RATIO
 
 _WORDS = {"none": None, "true": True, "false": False}
 _FEW = 5  # methods: up to here every pair of them is compared, beyond that all with one
@@ -36,7 +37,9 @@ def evaluate(
     shot: Annotated[int, typer.Option(help="Labelled rows of a class.")] = 1,
     query: Annotated[int, typer.Option(help="Unlabelled rows of a class.")] = 15,
     episodes: Annotated[int, typer.Option(help="Number of episodes.")] = 10_000,
-    protocol: Annotated[str, typer.Option(help="balanced, official, dirichlet or open-set.")] = "balanced",
+    protocol: Annotated[str, typer.Option(help="balanced, official, dirichlet, long-tail or open-set.")] = "balanced",
+    alpha: Annotated[float, typer.Option(help="Of dirichlet: the smaller, the less equal the query sizes.")] = ALPHA,
+    ratio: Annotated[float, typer.Option(help="Of long-tail: the largest class to the smallest.")] = RATIO,
     seed: Annotated[int, typer.Option(help="Which stream of episodes.")] = 0,
     base: Annotated[Path | None, typer.Option(help="Features of the base classes, for steps Mb.")] = None,
     labels: Annotated[Path | None, typer.Option(help="Labels beside an .npy file.")] = None,
@@ -59,7 +62,7 @@ def evaluate(
     bank = load(features, labels=labels)
     bank = bank if classes is None else part(bank, classes)
     base_bank = load(base) if base else None
-    recipe = Recipe(protocol, way, shot, query, episodes, seed)
+    recipe = Recipe(protocol, way, shot, query, episodes, seed, alpha, ratio)
     results: list[Result] = []
     left_out: dict[str, str] = {}  # methods of a group that cannot run here, and why
     stopped = False
@@ -176,7 +179,7 @@ def show(results: list[Result], as_json: bool, remarks: list[str], several: bool
         results = sorted(results, key=lambda r: -r.accuracy)
         paired = sorted(paired, key=lambda p: -p.difference)
     out().print(
-        f"{recipe.way}-way {recipe.shot}-shot, {recipe.query} queries a class, {recipe.protocol}, seed {recipe.seed}; "
+        f"{recipe.way}-way {recipe.shot}-shot, {recipe.query} queries a class, {recipe.drawn_by}, seed {recipe.seed}; "
         "accuracy in percent ± half of the 95 % interval"
     )
     out().print(result_table(results))

@@ -15,6 +15,7 @@ from sinkshot.cli.evaluate import parse_value
 from sinkshot.episodes import Recipe
 from sinkshot.errors import InputError
 from sinkshot.open_set import TITLES, Metric, sign
+from sinkshot.query_sizes import ALPHA, RATIO
 from sinkshot.tuning import Candidate, Stopped, Tuned
 from sinkshot.tuning import tune as search
 
@@ -35,7 +36,9 @@ def tune(
     shot: Annotated[int, typer.Option(help="Labelled rows of a class.")] = 1,
     query: Annotated[int, typer.Option(help="Unlabelled rows of a class.")] = 15,
     episodes: Annotated[int, typer.Option(help="Episodes of the last round, and of the check.")] = 500,
-    protocol: Annotated[str, typer.Option(help="balanced, official, dirichlet or open-set.")] = "balanced",
+    protocol: Annotated[str, typer.Option(help="balanced, official, dirichlet, long-tail or open-set.")] = "balanced",
+    alpha: Annotated[float, typer.Option(help="Of dirichlet: the smaller, the less equal the query sizes.")] = ALPHA,
+    ratio: Annotated[float, typer.Option(help="Of long-tail: the largest class to the smallest.")] = RATIO,
     metric: Annotated[str, typer.Option(help="accuracy; under open-set also auroc, aupr or fpr95.")] = "accuracy",
     seed: Annotated[int, typer.Option(help="Which stream of episodes.")] = 0,
     base: Annotated[Path | None, typer.Option(help="Features of the base classes, for steps Mb.")] = None,
@@ -51,7 +54,7 @@ def tune(
     values = dict(map(read_values, grid or []))
     bank = load(features, labels=labels)
     remark = check_split(bank, features) if classes is None else _rest(bank, classes, method)
-    recipe = Recipe(protocol, way, shot, query, episodes, seed)
+    recipe = Recipe(protocol, way, shot, query, episodes, seed, alpha, ratio)
     if metric not in get_args(Metric):
         raise InputError(f"--metric is {', '.join(get_args(Metric))}; {metric!r} was given.")
     try:
@@ -105,7 +108,7 @@ def show(found: Tuned, remark: str) -> None:
     """Print the candidates, and what to do."""
     recipe, console = found.recipe, out()
     console.print(
-        f"{found.method}, {recipe.way}-way {recipe.shot}-shot, {recipe.query} queries a class, {recipe.protocol}, seed "
+        f"{found.method}, {recipe.way}-way {recipe.shot}-shot, {recipe.query} queries a class, {recipe.drawn_by}, seed "
         f"{recipe.seed}; {TITLES[found.metric]} in percent ± half of the 95 % interval"
     )
     console.print(candidate_table(found))

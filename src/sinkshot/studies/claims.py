@@ -63,7 +63,7 @@ class Numbers:
         if result is None or mean is None:
             return None
         bank, recipe = cell.bank, cell.recipe
-        drawn = (bank.data_set, bank.split, bank.trained_on, recipe.protocol, recipe.way, recipe.shot, recipe.seed)
+        drawn = (bank.data_set, bank.split, bank.trained_on, recipe.drawn_by, recipe.way, recipe.shot, recipe.seed)
         values = getattr(result, "per_episode" if metric == "accuracy" else f"{metric}_per_episode", None)
         if values is None:
             return Number(100 * mean, 100 * result.ci95 if metric == "accuracy" else None, None, drawn, sign(metric))

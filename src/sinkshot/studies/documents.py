@@ -33,6 +33,11 @@ def whole(least: int) -> Kind:
     return Kind(f"a whole number of at least {least}", lambda value: type(value) is int and value >= least)
 
 
+def real(wanted: str, fits: Callable[[float], bool]) -> Kind:
+    """A number of some range."""
+    return Kind(f"a number {wanted}", lambda value: _number(value) and fits(value))
+
+
 def _number(value: Any) -> bool:
     return type(value) in (int, float) and math.isfinite(value)
 

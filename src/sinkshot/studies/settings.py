@@ -11,7 +11,7 @@ from sinkshot.episodes import PROTOCOLS, Recipe
 from sinkshot.errors import InputError
 from sinkshot.methods import bms
 from sinkshot.open_set import Metric
-from sinkshot.studies.documents import NAME, NAMES, TABLE, TEXT, Document, Kind, one_of, whole
+from sinkshot.studies.documents import NAME, NAMES, TABLE, TEXT, Document, Kind, one_of, real, whole
 from sinkshot.studies.lines import Path
 from sinkshot.studies.study import BankKey, Cell
 
@@ -32,6 +32,8 @@ SETTINGS: dict[str, Kind] = BANK | {
     "episodes": whole(1),
     "most": whole(1),
     "seed": whole(0),
+    "alpha": real("above 0", lambda alpha: alpha > 0),
+    "ratio": real("of at least 1", lambda ratio: ratio >= 1),
     "method": NAME,
     "method_if_known": NAME,
     "preprocess": TEXT,

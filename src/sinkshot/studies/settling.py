@@ -24,6 +24,7 @@ from sinkshot.engines import ENGINES, Job, pick
 from sinkshot.errors import InputError
 from sinkshot.evaluate import _job
 from sinkshot.methods import bms
+from sinkshot.query_sizes import ALPHA
 from sinkshot.studies.study import Cell
 
 _NOT_FOLLOWED = {  # lists of others: what they hold is followed where it is used, or shows in a bank's content
@@ -53,7 +54,12 @@ class Settled:
     def settings(self) -> str:
         """What a person sets, as canonical JSON."""
         recipe = asdict(self.cell.recipe)
+        alpha, ratio = float(recipe.pop("alpha")), float(recipe.pop("ratio"))
         del recipe["episodes"], recipe["seed"]
+        if recipe["protocol"] == "dirichlet" and alpha != ALPHA:  # older results have no alpha, and it was this one
+            recipe["alpha"] = alpha
+        if recipe["protocol"] == "long-tail":
+            recipe["ratio"] = ratio
         return canonical(
             {
                 "bank": asdict(self.cell.bank),
