@@ -13,6 +13,8 @@ from threadpoolctl import threadpool_limits
 
 import sinkshot
 
+pytest_plugins = ("browser",)
+
 # No deadline, since machines stall; and where a change is judged, the same examples for everybody.
 settings.register_profile("here", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("here")
@@ -59,14 +61,3 @@ def blobs():
     centres = rng.gamma(1.0, 1.0, size=(8, 24))
     features = np.abs(np.repeat(centres, 40, axis=0) + 0.2 * rng.normal(size=(320, 24)))
     return sinkshot.FeatureBank.from_arrays(features.astype(np.float32), np.repeat(np.arange(8), 40))
-
-
-def pytest_terminal_summary(terminalreporter):
-    """Say loudly that nobody has looked at the page where there is no browser to do it."""
-    skipped = terminalreporter.stats.get("skipped", [])
-    if any("test_browser.py" in report.nodeid for report in skipped):
-        terminalreporter.write_sep("!", "LEFT OUT: the page in a browser", red=True, bold=True)
-        terminalreporter.write_line(
-            "tests/report/test_browser.py did not run: no Chromium is installed. On Debian, apt-get install chromium "
-            "brings it."
-        )
