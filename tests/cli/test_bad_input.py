@@ -6,7 +6,8 @@ import pickle
 
 import numpy as np
 import pytest
-from test_commands import QUICK, sinkshot
+from command_line import sinkshot
+from test_commands import QUICK
 
 
 def features():

@@ -6,26 +6,14 @@ import json
 import os
 import pickle
 import re
-import subprocess
 import sys
 
 import numpy as np
 import pytest
+from command_line import ACCEPT_SIGINT, run_program, sinkshot, sinkshot_process
 
 BUNDLED = "cifar-fs_wrn-28-10_novel"
 QUICK = ("--way", "4", "--query", "5", "--episodes", "20")
-
-
-def sinkshot(*words, cwd=None, **environment):
-    return subprocess.run(
-        [sys.executable, "-m", "sinkshot", *map(str, words)],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env={**os.environ, **environment},
-        timeout=240,
-        check=False,
-    )
 
 
 @pytest.fixture
@@ -36,7 +24,7 @@ def npz(tmp_path, blobs):
 
 
 def test_eval_prints_one_json_object_with_the_contracts_keys(npz):
-    done = sinkshot("eval", npz, "--method", "bms", *QUICK, "--json")
+    done = sinkshot_process("eval", npz, "--method", "bms", *QUICK, "--json")
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     keys = "method preprocess way shot query episodes protocol seed accuracy ci95 engine seconds"
@@ -135,7 +123,7 @@ def test_demo_prints_the_table_and_says_where_the_page_is(tmp_path):
 
 
 def test_a_terminal_without_our_signs_still_gets_its_table(npz):
-    done = sinkshot("eval", npz, "--method", "ncm", *QUICK, PYTHONIOENCODING="ascii")
+    done = sinkshot_process("eval", npz, "--method", "ncm", *QUICK, PYTHONIOENCODING="ascii")
     assert done.returncode == 0
     assert "ncm" in done.stdout
 
@@ -146,7 +134,7 @@ def test_compiled_engines_work_where_no_cache_can_be_written():
         "import sinkshot; bank = sinkshot.load('cifar-fs_wrn-28-10_novel')\n"
         "print(sinkshot.evaluate(bank, sinkshot.Recipe(episodes=20), method='ncm', engine='numba').engine)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=240)
+    done = run_program(sys.executable, "-c", code)
     assert done.stdout.strip() == "numba", done.stderr
 
 
@@ -157,8 +145,8 @@ def test_what_makes_a_method_its_own_is_set_by_its_name_alone(npz):
     assert "METHOD.prior=VALUE" in done.stderr
 
 
-PRESS_CTRL_C = """
-import os, signal, sys, threading
+PRESS_CTRL_C = f"""{ACCEPT_SIGINT}
+import os, sys, threading
 import sinkshot
 from sinkshot.cli import main
 
@@ -180,8 +168,7 @@ main()
 
 def interrupted(*words, cwd=None):
     """Run a command that is interrupted once it has evaluated something."""
-    command = [sys.executable, "-c", PRESS_CTRL_C, *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=240, check=False)
+    return run_program(sys.executable, "-c", PRESS_CTRL_C, *words, cwd=cwd)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="sends SIGINT")

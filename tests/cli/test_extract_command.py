@@ -5,27 +5,20 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 import torch
+from command_line import ACCEPT_SIGINT, run_program, sinkshot, sinkshot_process
 from PIL import Image
-from typer.testing import CliRunner
 
-import sinkshot
+from sinkshot import load
 from sinkshot.backbones import checkpoints
 from sinkshot.backbones.networks import build
-from sinkshot.cli.app import app
 from sinkshot.formats.growing import Growing
 
 GREY = ((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
-
-
-def run(*words):
-    """Run the command in this process."""
-    return CliRunner().invoke(app, list(map(str, words)))
 
 
 @pytest.fixture
@@ -53,15 +46,14 @@ def weights(tmp_path):
 def test_a_folder_of_images_becomes_a_bank_that_eval_takes(tmp_path, photos, weights):
     bank = tmp_path / "photos_conv4_all.safetensors"
     words = ("extract", photos, "--weights", weights, "--out", bank, "--json")
-    script = [sys.executable, "-m", "sinkshot", *map(str, words)]
-    done = subprocess.run(script, capture_output=True, text=True, timeout=240, check=False)
+    done = sinkshot_process(*words)
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert (answer["rows"], answer["width"], answer["classes"], answer["backbone"]) == (48, 16, 4, "conv4")
     assert done.stderr == ""
-    measured = run("eval", bank, "--way", 4, "--query", 5, "--episodes", 20, "--json")
+    measured = sinkshot("eval", bank, "--way", 4, "--query", 5, "--episodes", 20, "--json")
     assert json.loads(measured.stdout)["accuracy"] > 0.9
-    assert sinkshot.load(bank).meta["weights"] == "conv4.safetensors"
+    assert load(bank).meta["weights"] == "conv4.safetensors"
 
 
 def test_published_weights_and_base_means_go_into_a_bank(tmp_path, photos):
@@ -70,11 +62,11 @@ def test_published_weights_and_base_means_go_into_a_bank(tmp_path, photos):
     given = ("--backbone", "wrn-28-10", "--set", "depth=10", "--set", "widen=1", "--weights", tmp_path / "470.tar")
     size = ("--size", 24, "--mean", "0.5,0.5,0.5", "--std", "0.25,0.25,0.25")
     base, novel = tmp_path / "base.safetensors", tmp_path / "novel.safetensors"
-    assert run("extract", photos, *given, *size, "--out", base).exit_code == 0
-    done = run("extract", photos, *given, *size, "--base-means", base, "--out", novel)
-    assert done.exit_code == 0, done.stderr
+    assert sinkshot("extract", photos, *given, *size, "--out", base).returncode == 0
+    done = sinkshot("extract", photos, *given, *size, "--base-means", base, "--out", novel)
+    assert done.returncode == 0, done.stderr
     assert "48 rows x 64 of 4 classes, float16, by wrn-28-10" in done.stdout
-    bank = sinkshot.load(novel)
+    bank = load(novel)
     np.testing.assert_allclose(bank.base[""], bank.features.mean(axis=0), rtol=1e-4, atol=1e-6)
     assert "24 pixels" in bank.meta["made"]
 
@@ -82,8 +74,8 @@ def test_published_weights_and_base_means_go_into_a_bank(tmp_path, photos):
 def test_broken_images_are_named_all_at_once_before_anything_starts(tmp_path, photos, weights):
     (photos / "ant" / "3.jpg").write_bytes(b"")
     (photos / "dog" / "7.jpg").write_text("no image")
-    done = run("extract", photos, "--weights", weights, "--out", tmp_path / "b.safetensors")
-    assert done.exit_code == 2
+    done = sinkshot("extract", photos, "--weights", weights, "--out", tmp_path / "b.safetensors")
+    assert done.returncode == 2
     assert "2 things are wrong with the images" in done.stderr
     assert "ant/3.jpg" in done.stderr
     assert "dog/7.jpg" in done.stderr
@@ -91,8 +83,8 @@ def test_broken_images_are_named_all_at_once_before_anything_starts(tmp_path, ph
     assert not list(tmp_path.glob("b.safetensors*"))
 
 
-INTERRUPTED = """
-import os, pathlib, signal, sys, threading, time
+INTERRUPTED = f"""{ACCEPT_SIGINT}
+import os, pathlib, sys, threading, time
 from sinkshot.backbones import extract
 from sinkshot.cli import main
 
@@ -113,21 +105,20 @@ def test_ctrl_c_keeps_what_is_done(tmp_path, photos, weights):
         os.link(photos / "ant" / "0.jpg", photos / "ant" / f"copy{index}.jpg")
     bank = tmp_path / "many.safetensors"
     words = ("extract", photos, "--weights", weights, "--batch", 4, "--out", bank)
-    script = [sys.executable, "-c", INTERRUPTED, *map(str, words)]
-    stopped = subprocess.run(script, capture_output=True, text=True, timeout=240, check=False)
+    stopped = run_program(sys.executable, "-c", INTERRUPTED, *words)
     assert stopped.returncode == 130, stopped.stderr
     assert f"what is done is kept in {bank}.part" in stopped.stderr
     assert not bank.exists()
-    done = run(*words)
-    assert done.exit_code == 0
+    done = sinkshot(*words)
+    assert done.returncode == 0
     assert re.search(r"\d+ of 448 images were done by an earlier run; going on from there", done.stderr)
 
 
 def test_a_bank_that_is_being_written_is_refused_before_anything_is_looked_at(tmp_path):
     bank = tmp_path / "b.safetensors"
     with Growing(bank, np.arange(2), ("a", "b"), {}, width=3, store="float16", work={}):
-        done = run("extract", "nowhere", "--weights", "nothing", "--out", bank)
-    assert done.exit_code == 2
+        done = sinkshot("extract", "nowhere", "--weights", "nothing", "--out", bank)
+    assert done.returncode == 2
     assert f"{bank} cannot be written: it is being written by process {os.getpid()} on" in done.stderr
     assert "give the bank another name" in done.stderr
 
@@ -143,18 +134,18 @@ def test_a_bank_that_is_being_written_is_refused_before_anything_is_looked_at(tm
     ],
 )
 def test_bad_input_is_a_sentence_and_exit_2(photos, weights, words, sentence):
-    done = run("extract", photos, "--weights", weights, *words)
-    assert done.exit_code == 2
+    done = sinkshot("extract", photos, "--weights", weights, *words)
+    assert done.returncode == 2
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_without_the_extra_a_sentence_says_what_to_install(photos, weights, monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
-    done = run("extract", photos, "--weights", weights, "--out", "b.safetensors")
-    assert done.exit_code == 2
+    done = sinkshot("extract", photos, "--weights", weights, "--out", "b.safetensors")
+    assert done.returncode == 2
     assert "extraction needs pillow: pip install 'sinkshot[torch]'" in done.stderr
 
 
 def test_help_has_an_example():
-    assert "Example: sinkshot extract photos" in run("extract", "--help").stdout
+    assert "Example: sinkshot extract photos" in sinkshot("extract", "--help").stdout

@@ -6,12 +6,10 @@ import json
 
 import numpy as np
 import pytest
-from test_commands import sinkshot
-from typer.testing import CliRunner
+from command_line import sinkshot
 
 import sinkshot as package
 from sinkshot import METHODS, InputError
-from sinkshot.cli.app import app
 from sinkshot.cli.evaluate import _FEW, chosen, comparisons, hyper_parameters
 from sinkshot.cli.methods import paper_values, traits
 from sinkshot.methods._trained import TRAINED
@@ -22,8 +20,8 @@ ASKED |= {"dsn-mr", "peeler", "lst"}
 
 
 def listed(*words):
-    done = CliRunner().invoke(app, ["methods", *words])
-    assert done.exit_code == 0, done.output
+    done = sinkshot("methods", *words)
+    assert done.returncode == 0, done.stderr
     return done.stdout
 
 

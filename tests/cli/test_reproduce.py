@@ -13,6 +13,7 @@ import time
 
 import numpy as np
 import pytest
+from command_line import sinkshot, sinkshot_process
 
 from sinkshot import FeatureBank
 from sinkshot.cli.reproduce import progress_line
@@ -49,18 +50,6 @@ other = "NCM"
 """
 
 
-def sinkshot(*words, cwd, **environment):
-    return subprocess.run(
-        [sys.executable, "-m", "sinkshot", *map(str, words)],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env={**os.environ, **environment},
-        timeout=240,
-        check=False,
-    )
-
-
 def write_banks(folder, blobs):
     (folder / "banks").mkdir()
     blobs.save(folder / "banks" / "toy_net_novel.safetensors")
@@ -74,7 +63,7 @@ def home(tmp_path_factory):
     features = np.abs(np.repeat(rng.gamma(1.0, 1.0, (8, 24)), 40, axis=0) + rng.normal(size=(320, 24)))
     folder = tmp_path_factory.mktemp("home")
     write_banks(folder, FeatureBank.from_arrays(features.astype(np.float32), np.repeat(np.arange(8), 40)))
-    done = sinkshot("reproduce", "--study", "toys.toml", "--banks", "banks", "--out", "first", cwd=folder)
+    done = sinkshot_process("reproduce", "--study", "toys.toml", "--banks", "banks", "--out", "first", cwd=folder)
     assert done.returncode == 0, done.stderr
     folder.joinpath("said").write_text(done.stdout)
     return folder
@@ -92,7 +81,7 @@ def test_the_command_prints_numbers_claims_what_is_missing_and_the_report(home):
 
 def test_json_is_one_object_and_nothing_else(home):
     words = ("reproduce", "--study", "toys.toml", "--banks", "banks", "--out", "first", "--json")
-    done = sinkshot(*words, cwd=home)
+    done = sinkshot_process(*words, cwd=home)
     answer = json.loads(done.stdout)
     assert done.stderr == ""
     assert [(p["row"], p["column"]) for p in answer["places"]] == [

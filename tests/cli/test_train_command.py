@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,13 +13,12 @@ import pytest
 pytest.importorskip("torch")
 sys.path.insert(0, str(Path(__file__).parents[1] / "backbones"))
 
+from command_line import run_program, sinkshot, start_sinkshot
 from image_files import folder
 from patterns import patterns, recipe_file
 from PIL import Image
-from typer.testing import CliRunner
 
 from sinkshot.backbones.datasets import known
-from sinkshot.cli.app import app
 
 CPU = ("--device", "cpu")
 
@@ -36,14 +33,9 @@ def toy(tmp_path_factory):
     return root
 
 
-def sinkshot(*words):
-    """The command in this process: its exit code, standard output and standard error."""
-    return CliRunner().invoke(app, [str(word) for word in words])
-
-
 def test_one_command_trains_on_the_base_classes_and_validates_on_theirs(toy, tmp_path):
     done = sinkshot("train", toy / "set", "--recipe", toy / "toy.toml", "--out", tmp_path, *CPU, "--json")
-    assert done.exit_code == 0, done.output
+    assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert (answer["finished"], answer["steps"]) == (True, 12)
     assert set(answer["validation"]) == {"ncm 1-shot", "ncm 5-shot"}
@@ -54,7 +46,7 @@ def test_one_command_trains_on_the_base_classes_and_validates_on_theirs(toy, tmp
 def test_a_plain_folder_needs_no_splits_and_people_are_told_what_follows(toy, tmp_path):
     words = ("--recipe", toy / "toy.toml", "--epochs", "1", "--set", "stage.train.batch=16", "--seed", "3")
     done = sinkshot("train", toy / "set" / "train", *words, "--out", tmp_path, *CPU)
-    assert done.exit_code == 0, done.output
+    assert done.returncode == 0, done.stderr
     assert "trained 6 steps" in done.stdout
     assert "last.safetensors" in done.stdout
     assert "no validation classes are given" in done.stderr
@@ -64,29 +56,23 @@ def test_a_plain_folder_needs_no_splits_and_people_are_told_what_follows(toy, tm
 def test_a_time_limit_says_how_to_go_on_and_resume_does(toy, tmp_path):
     words = ("train", toy / "set", "--recipe", toy / "toy.toml", "--out", tmp_path, *CPU)
     stopped = sinkshot(*words, "--max-seconds", "0.001")
-    assert stopped.exit_code == 0
+    assert stopped.returncode == 0
     assert "stopped at step 1 of 12" in stopped.stderr
     assert "--resume goes on" in stopped.stderr
-    assert sinkshot(*words).exit_code == 2
-    assert sinkshot(*words, "--resume").exit_code == 0
+    assert sinkshot(*words).returncode == 2
+    assert sinkshot(*words, "--resume").returncode == 0
 
 
 def test_an_interrupt_saves_first(toy, tmp_path):
-    words = ["train", toy / "set", "--recipe", toy / "toy.toml", "--out", tmp_path, *CPU, "--epochs", "100000"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "sinkshot", *map(str, words)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    words = ("train", toy / "set", "--recipe", toy / "toy.toml", "--out", tmp_path, *CPU, "--epochs", "100000")
+    process = start_sinkshot(*words, OMP_NUM_THREADS="1")
     metrics, deadline = tmp_path / "metrics.csv", time.monotonic() + 120
     while process.poll() is None and time.monotonic() < deadline:
         if metrics.exists() and len(metrics.read_text().splitlines()) > 2:
             break
         time.sleep(0.02)
     second = sinkshot("train", "nowhere", "--out", tmp_path, "--resume")  # refused before anything is looked at
-    assert second.exit_code == 2
+    assert second.returncode == 2
     assert f"{tmp_path} is trained in by process {process.pid} on" in second.stderr
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
@@ -130,14 +116,7 @@ main()
 def test_one_of_two_processes_fails_and_one_sentence_is_said(toy, tmp_path, fault, code, sentence):
     pytest.importorskip("lightning_fabric")
     words = ("train", toy / "set", "--recipe", toy / "toy.toml", "--out", tmp_path, *CPU, "--devices", "2")
-    done = subprocess.run(
-        [sys.executable, "-c", FAULTY.replace("FAULT", fault), *map(str, words)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = run_program(sys.executable, "-c", FAULTY.replace("FAULT", fault), *words, OMP_NUM_THREADS="1")
     assert done.stderr == sentence
     assert done.returncode == code
     assert done.stdout == ""
@@ -158,7 +137,7 @@ def test_one_of_two_processes_fails_and_one_sentence_is_said(toy, tmp_path, faul
 def test_bad_input_is_a_sentence(toy, tmp_path, words, answer):
     given = {"--recipe": str(toy / "toy.toml"), "--out": str(tmp_path), "--device": "cpu", **dict([words])}
     done = sinkshot("train", toy / "set", *(word for pair in given.items() for word in pair))
-    assert done.exit_code == 2
+    assert done.returncode == 2
     assert answer in done.stderr
 
 
@@ -171,14 +150,14 @@ def test_base_and_validation_images_are_enough_and_so_are_base_images_alone(toy,
             lines += [f"{name}/{index:03d}.png,{name}" for index in range(6)]
         (tmp_path / "mini" / f"{word}.csv").write_text("\n".join(lines))
     done = sinkshot("train", tmp_path / "mini", *words, "--out", tmp_path / "two")
-    assert "weights: " in done.stdout, done.output
+    assert "weights: " in done.stdout, done.stderr
     assert "best.safetensors" in done.stdout
     folder(tmp_path / "base", known.get("cifar-fs").splits["base"], each=1, size=20)
     done = sinkshot("train", tmp_path / "base", *words, "--out", tmp_path / "one")
-    assert "last.safetensors" in done.stdout, done.output
+    assert "last.safetensors" in done.stdout, done.stderr
     folder(tmp_path / "novel", known.get("cifar-fs").splits["novel"], each=1, size=20)
     done = sinkshot("train", tmp_path / "novel", *words, "--out", tmp_path / "none")
-    assert done.exit_code == 2
+    assert done.returncode == 2
     assert "holds no images of the split 'base'" in done.stderr
 
 
@@ -195,7 +174,7 @@ def test_images_of_any_size_are_trained_on(toy, tmp_path):
         image.resize((48, 30)).save(photos / "photos00" / "000.png")
     words = ("--recipe", toy / "toy.toml", "--epochs", "1", "--set", "stage.train.batch=16")
     done = sinkshot("train", photos, *words, "--out", tmp_path / "run", *CPU)
-    assert done.exit_code == 0, done.output
+    assert done.returncode == 0, done.stderr
 
 
 def test_what_is_wrong_with_base_and_validation_images_is_told_at_once_and_a_subset_is_allowed(toy, tmp_path):
@@ -204,7 +183,7 @@ def test_what_is_wrong_with_base_and_validation_images_is_told_at_once_and_a_sub
     words = ("train", tmp_path / "set", "--recipe", toy / "toy.toml", "--data-set", "cifar-fs", "--epochs", "1")
     words = (*words, "--out", tmp_path / "run", *CPU)
     done = sinkshot(*words)
-    assert done.exit_code == 2
+    assert done.returncode == 2
     assert "80 things are wrong with the images" in done.stderr
     assert "class 'apple' has 7 images, 600 expected" in done.stderr
     (tmp_path / "set" / "apple" / "000.png").write_bytes(b"no image")
@@ -214,7 +193,7 @@ def test_what_is_wrong_with_base_and_validation_images_is_told_at_once_and_a_sub
     assert "otter/006.png: it is no image" in done.stderr
     for name in ("apple/000.png", "otter/006.png"):
         (tmp_path / "set" / name).unlink()
-    assert sinkshot(*words, "--subset").exit_code == 0
+    assert sinkshot(*words, "--subset").returncode == 0
 
 
 def test_missing_images_and_images_that_are_none_are_named(toy, tmp_path):
@@ -222,5 +201,5 @@ def test_missing_images_and_images_that_are_none_are_named(toy, tmp_path):
     (broken / "broken01" / "002.png").write_bytes(b"not an image")
     for place, answer in ((broken, "broken01/002.png: it is no image"), (tmp_path / "nowhere", "does not exist")):
         done = sinkshot("train", place, "--recipe", toy / "toy.toml", "--out", tmp_path / "run", *CPU)
-        assert done.exit_code == 2
+        assert done.returncode == 2
         assert answer in done.stderr

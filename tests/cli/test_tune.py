@@ -7,7 +7,8 @@ import re
 
 import numpy as np
 import pytest
-from test_commands import QUICK, sinkshot
+from command_line import sinkshot
+from test_commands import QUICK
 
 import sinkshot as package
 

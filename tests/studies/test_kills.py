@@ -8,12 +8,11 @@ import random
 import re
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
 
 import psutil
 import pytest
+from command_line import start_sinkshot
 from toys import save
 
 KILLS = 10
@@ -72,14 +71,7 @@ def folder(tmp_path, blobs):
 
 
 def start(home):
-    return subprocess.Popen(
-        [sys.executable, "-m", "sinkshot", *WORDS],
-        cwd=home,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    return start_sinkshot(*WORDS, cwd=home)
 
 
 def finish(home):

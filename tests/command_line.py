@@ -1,0 +1,59 @@
+"""The command `sinkshot` in tests: in this process, which is quick, or in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner
+
+# A process that was started in the background ignores Ctrl-C, and so do its children (nohup, some CI). A program that
+# a test sends SIGINT to begins with this line.
+ACCEPT_SIGINT = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+INTERRUPTIBLE_SINKSHOT = (sys.executable, "-c", ACCEPT_SIGINT + "from sinkshot.cli import main; main()")
+
+
+def sinkshot(*words: object, cwd: Path | str = ".") -> subprocess.CompletedProcess[str]:
+    """Run `sinkshot WORDS` in this process."""
+    from sinkshot.cli.app import app
+
+    with contextlib.chdir(cwd):
+        done = CliRunner().invoke(app, [str(word) for word in words])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return subprocess.CompletedProcess(words, done.exit_code, done.stdout, done.stderr)
+
+
+def sinkshot_process(*words: object, cwd: Any = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run `sinkshot WORDS` in a process of its own, as a person does."""
+    return run_program(sys.executable, "-m", "sinkshot", *words, cwd=cwd, **environment)
+
+
+def run_program(*words: object, cwd: Any = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end; what it printed is text."""
+    return subprocess.run(
+        [str(word) for word in words],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, **environment},
+        timeout=240,
+        check=False,
+    )
+
+
+def start_sinkshot(*words: object, cwd: Any = None, **environment: str) -> subprocess.Popen[str]:
+    """Start `sinkshot WORDS` as the leader of a group of processes that SIGINT interrupts, wherever tests are run."""
+    return subprocess.Popen(
+        [*INTERRUPTIBLE_SINKSHOT, *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, **environment},
+        start_new_session=True,
+    )
