@@ -19,7 +19,7 @@ from sinkshot.bank import FeatureBank, load
 from sinkshot.engines import Engine, Job, pick
 from sinkshot.episodes import Episodes, Recipe
 from sinkshot.errors import DataWarning, InputError
-from sinkshot.methods._prior import proportions
+from sinkshot.methods.priors import proportions
 from sinkshot.open_set import OPEN_SET
 
 Progress = Callable[[int, int], None]
@@ -178,11 +178,11 @@ def evaluate(
     >>> sinkshot.evaluate(bank, recipe, method="bms").accuracy > 0.8
     True
     """
-    job, notes = _job(bank, episodes, method, preprocess, base, hyper)
+    job, notes = resolve_job(bank, episodes, method, preprocess, base, hyper)
     return _run(job, pick(engine, device, job), notes, progress)
 
 
-def _job(
+def resolve_job(
     bank: FeatureBank,
     episodes: Episodes | Recipe,
     method: str,

@@ -24,7 +24,7 @@ from sinkshot.classes import check_split, part
 from sinkshot.engines import pick
 from sinkshot.episodes import Episodes, Recipe
 from sinkshot.errors import InputError, whole
-from sinkshot.evaluate import Paired, Progress, _job, evaluate, half_width
+from sinkshot.evaluate import Paired, Progress, evaluate, half_width, resolve_job
 from sinkshot.open_set import Metric, sign
 
 _LEAST = 25  # episodes of the first round: fewer would leave out by chance
@@ -232,7 +232,7 @@ class _Search:
         """What a candidate reaches on episodes, [r]."""
         chain, hyper = candidate.preprocess, dict(candidate.hyper)
         try:
-            job, _ = _job(self.bank, self.recipe, self.method, chain, self.how["base"], hyper)
+            job, _ = resolve_job(self.bank, self.recipe, self.method, chain, self.how["base"], hyper)
             engine = pick(self.how["engine"], self.how["device"], job).name  # that of the whole, also in short rounds
             how = {**self.how, "engine": engine, "preprocess": chain, **hyper}
             result = evaluate(self.bank, episodes, method=self.method, **how)

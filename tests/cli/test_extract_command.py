@@ -16,7 +16,7 @@ from PIL import Image
 from sinkshot import load
 from sinkshot.backbones import checkpoints
 from sinkshot.backbones.networks import build
-from sinkshot.formats.growing import Growing
+from sinkshot.formats.resumable_writer import ResumableWriter
 
 GREY = ((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
 
@@ -116,7 +116,7 @@ def test_ctrl_c_keeps_what_is_done(tmp_path, photos, weights):
 
 def test_a_bank_that_is_being_written_is_refused_before_anything_is_looked_at(tmp_path):
     bank = tmp_path / "b.safetensors"
-    with Growing(bank, np.arange(2), ("a", "b"), {}, width=3, store="float16", work={}):
+    with ResumableWriter(bank, np.arange(2), ("a", "b"), {}, width=3, store="float16", work={}):
         done = sinkshot("extract", "nowhere", "--weights", "nothing", "--out", bank)
     assert done.returncode == 2
     assert f"{bank} cannot be written: it is being written by process {os.getpid()} on" in done.stderr

@@ -12,7 +12,7 @@ import sinkshot as package
 from sinkshot import METHODS, InputError
 from sinkshot.cli.evaluate import _FEW, chosen, comparisons, hyper_parameters
 from sinkshot.cli.methods import paper_values, traits
-from sinkshot.methods._trained import TRAINED
+from sinkshot.methods.needs_training import NEEDS_TRAINING
 from sinkshot.studies import reading
 
 ASKED = {"protonet", "matching-net", "maml", "feat", "deepemd", "leo", "renet", "mct", "epnet"}
@@ -47,7 +47,7 @@ def test_what_a_method_assumes_is_said_in_words_and_in_json():
 def test_all_has_the_methods_that_need_a_training_with_reason_and_the_papers_values():
     told = json.loads(listed("--all", "--json"))
     assert set(told) - set(METHODS) >= ASKED
-    for one in TRAINED:
+    for one in NEEDS_TRAINING:
         assert not told[one.name]["feature_level"]
         assert told[one.name]["reason"].endswith(".")
         assert told[one.name]["paper"], one.name
@@ -63,12 +63,12 @@ def test_every_row_of_the_papers_tables_is_a_method_here_or_on_the_list_of_those
     here = {row.label for row in rows if any(entry.cell is not None for entry in row.entries)}
     alone = {row.label for row in rows} - here
     on_other_backbones = {"Baseline++", "NN", "OpenMax", "SnaTCHer"}  # a method or a score here, not on those features
-    assert alone <= {label for one in TRAINED for label in one.rows} | on_other_backbones
-    assert {label for one in TRAINED for label in one.rows} <= set(paper_values())
+    assert alone <= {label for one in NEEDS_TRAINING for label in one.rows} | on_other_backbones
+    assert {label for one in NEEDS_TRAINING for label in one.rows} <= set(paper_values())
 
 
 def test_no_method_is_on_both_lists():
-    assert not {one.name for one in TRAINED} & set(METHODS)
+    assert not {one.name for one in NEEDS_TRAINING} & set(METHODS)
 
 
 # --- many at once ---------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from peers import episodes, golden, probabilities
 
 from sinkshot import METHODS, InputError, Task, open_set
 from sinkshot.kernels.neighbours import Neighbours, over
-from sinkshot.methods._algebra import rows_of
+from sinkshot.methods.algebra import rows_of
 from sinkshot.methods.bms_open import over_neighbours
 from sinkshot.preprocess import apply
 

@@ -8,7 +8,7 @@ import pytest
 from peers import KINDS, check, episodes, golden, novel
 
 from sinkshot import METHODS, Task, draw
-from sinkshot.methods._algebra import rows_of
+from sinkshot.methods.algebra import rows_of
 from sinkshot.methods.ease import ease
 from sinkshot.preprocess import apply
 

@@ -8,7 +8,7 @@ import pytest
 from peers import KINDS, base, check, novel
 
 from sinkshot import METHODS, Recipe, Task, draw, evaluate
-from sinkshot.methods._algebra import rows_of
+from sinkshot.methods.algebra import rows_of
 from sinkshot.methods.bd_cspn import rectified
 from sinkshot.preprocess import apply
 

@@ -9,7 +9,7 @@ from test_contract import make_task
 
 from sinkshot import METHODS, Task
 from sinkshot.methods import sgc
-from sinkshot.methods._algebra import one_hot
+from sinkshot.methods.algebra import one_hot
 
 
 def with_intercept(rows):

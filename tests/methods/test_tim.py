@@ -8,7 +8,7 @@ from peers import KINDS, check, episodes
 
 from sinkshot import METHODS, InputError, Task
 from sinkshot.methods import _tim
-from sinkshot.methods._algebra import one_hot
+from sinkshot.methods.algebra import one_hot
 from sinkshot.methods.alpha_tim import by_shot
 from sinkshot.preprocess import apply
 

@@ -289,7 +289,7 @@ def test_the_version_changes_with_what_computes_a_method_and_with_nothing_else(t
     assert before[0] != before[1]
     for name, changed in (
         ("methods/ncm.py", [True, False]),
-        ("kernels/cpu.py", [True, True]),
+        ("kernels/bms_numba.py", [True, True]),
         ("report/page.py", [False, False]),
         ("methods/logreg.py", [False, False]),
     ):

@@ -24,7 +24,7 @@ from sinkshot.backbones.networks import SMALLEST, Network
 from sinkshot.backbones.stamps import stamps
 from sinkshot.bank import blocks
 from sinkshot.errors import InputError, unknown_name, whole
-from sinkshot.formats.growing import STORES, Growing
+from sinkshot.formats.resumable_writer import STORES, ResumableWriter
 from sinkshot.preprocess import parse, run
 
 PREFIXES = ("", "E", "P", "PE")
@@ -103,7 +103,7 @@ def extract(
     prefixes = PREFIXES if own else tuple(means)
     layout: dict[str, Any] = {"width": backbone.width, "store": store, "work": work, "prefixes": prefixes}
     layout["stamps"] = stamps(images)
-    with Growing(Path(out), images.labels, images.class_names, facts, **layout) as file:
+    with ResumableWriter(Path(out), images.labels, images.class_names, facts, **layout) as file:
         before = file.rows
         _tell_of_earlier(file, images)
         steps = features_of(backbone, images, batch, target, precision, first=before)
@@ -116,7 +116,7 @@ def extract(
     return Extracted(Path(out), len(images), backbone.width, before, time.monotonic() - began)
 
 
-def _tell_of_earlier(file: Growing, images: Images) -> None:
+def _tell_of_earlier(file: ResumableWriter, images: Images) -> None:
     """Say whether an earlier, stopped run is gone on with and, if not, why."""
     if file.rows:
         log.info(f"{file.rows:,} of {len(images):,} images were done by an earlier run; going on from there.")

@@ -59,7 +59,7 @@ def extract(
     from sinkshot.backbones import checkpoints, datasets
     from sinkshot.backbones import extract as steps
     from sinkshot.backbones.backbone import triple
-    from sinkshot.formats.growing import must_be_free
+    from sinkshot.formats.resumable_writer import must_be_free
 
     if target.suffix.lower() != ".safetensors":
         raise InputError(f"{target}: a bank is written as .safetensors; `sinkshot convert` makes other formats of it.")

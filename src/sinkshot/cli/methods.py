@@ -9,7 +9,7 @@ import typer
 
 from sinkshot.cli._console import guarded, out, print_json
 from sinkshot.methods import METHODS, Method
-from sinkshot.methods._trained import TRAINED, Trained
+from sinkshot.methods.needs_training import NEEDS_TRAINING, NeedsTraining
 from sinkshot.tuning import written
 
 
@@ -36,18 +36,18 @@ def methods(
         console.print(f"{m.name}  ({'; '.join([kind(m), chain, *traits(m)])})", style="bold")
         console.print(f"    {m.summary}\n    {m.reference}\n    --set: {hyper}\n", soft_wrap=True)
     for name, other in others.items():
-        console.print(f"{name}  ({kind(TRAINED_BY_NAME[name])}; not on features alone)", style="bold")
+        console.print(f"{name}  ({kind(NEEDS_TRAINING_BY_NAME[name])}; not on features alone)", style="bold")
         console.print(f"    {other['reason']}\n    {other['reference']}", soft_wrap=True)
         for line in paper_lines(other["paper"]):
             console.print(f"    {line}", soft_wrap=True)
         console.print()
 
 
-TRAINED_BY_NAME = {one.name: one for one in TRAINED}
+NEEDS_TRAINING_BY_NAME = {one.name: one for one in NEEDS_TRAINING}
 _KINDS = ("", "Inductive", "Transductive")  # groups of rows that say nothing of the data
 
 
-def kind(method: Method | Trained) -> str:
+def kind(method: Method | NeedsTraining) -> str:
     """Whether a method looks at all queries together."""
     return "transductive" if method.transductive else "inductive"
 
@@ -97,7 +97,7 @@ def trained_methods() -> dict[str, dict[str, Any]]:
             "reference": one.reference,
             "paper": [value for row in one.rows for value in printed.get(row, [])],
         }
-        for one in TRAINED
+        for one in NEEDS_TRAINING
     }
 
 

@@ -11,11 +11,11 @@ import importlib.util
 import shutil
 
 from sinkshot import preprocess
-from sinkshot.engines._job import Job
-from sinkshot.engines._numba import NumbaEngine
-from sinkshot.engines._numpy import Engine
-from sinkshot.engines._torch import TorchEngine, check_torch
-from sinkshot.engines._triton import TritonEngine
+from sinkshot.engines.job import Job
+from sinkshot.engines.numba_engine import NumbaEngine
+from sinkshot.engines.numpy_engine import Engine
+from sinkshot.engines.torch_engine import TorchEngine, check_torch
+from sinkshot.engines.triton_engine import TritonEngine
 from sinkshot.errors import InputError, unknown_name
 
 __all__ = ["ENGINES", "Engine", "Job", "check_torch", "pick"]

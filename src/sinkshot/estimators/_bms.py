@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from sinkshot import preprocess as chain
 from sinkshot.errors import InputError, number
-from sinkshot.estimators._chained import Rows, plain
+from sinkshot.estimators._preprocessing import Rows, plain
 from sinkshot.estimators._prototypes import PrototypeClassifier, points
-from sinkshot.estimators._rejecting import Rejecting
+from sinkshot.estimators._rejection import Rejection
 from sinkshot.kernels import LARGE
 from sinkshot.methods import METHODS
-from sinkshot.methods._algebra import by_query, rows_of
-from sinkshot.methods._prior import Prior, estimate
+from sinkshot.methods.algebra import by_query, rows_of
 from sinkshot.methods.bms import Settings, decide, solve
+from sinkshot.methods.priors import Prior, estimate
 from sinkshot.task import Task
 
 UNKNOWN = "unknown"  # the label of a row of no class, among strings
@@ -127,25 +127,25 @@ class BMSClassifier(PrototypeClassifier):
     def predict(self, X: Any) -> Rows:
         """Return the most probable class of each new row, or that it is unknown, where `unknown` was given."""
         labels = super().predict(X)
-        if self._rejecting is None:
+        if self._rejection_model is None:
             return labels
-        return self._marked(labels, self.predict_unknown(X) > self._rejecting.threshold)
+        return self._marked(labels, self.predict_unknown(X) > self._rejection_model.threshold)
 
     def predict_unknown(self, X: Any) -> Rows:
         """Return the probability (n,) of each new row to belong to none of the classes; needs `unknown`."""
         rows = self._apply_chain(X)
-        if self._rejecting is None:
+        if self._rejection_model is None:
             raise InputError(
                 "this classifier gives every row a class; give a threshold, say unknown=0.5, and fit again."
             )
-        return self._rejecting.of_new(rows)
+        return self._rejection_model.of_new(rows)
 
     def _fitted(self, labelled: NDArray[np.bool_]) -> None:
         self.__dict__.pop("unknown_", None)  # of an earlier fit
-        if self._rejecting is not None:
+        if self._rejection_model is not None:
             self.unknown_ = np.zeros(len(labelled), dtype=self.label_distributions_.dtype)
-            self.unknown_[~labelled] = self._rejecting.unknown
-            self.transduction_ = self._marked(self.transduction_, self.unknown_ > self._rejecting.threshold)
+            self.unknown_[~labelled] = self._rejection_model.unknown
+            self.transduction_ = self._marked(self.transduction_, self.unknown_ > self._rejection_model.threshold)
 
     def _marked(self, labels: Rows, rejected: Rows) -> Rows:
         """Return labels, and the mark of the unknown where a row is rejected."""
@@ -161,21 +161,21 @@ class BMSClassifier(PrototypeClassifier):
         if isinstance(self.prior, str) and self.prior == "estimated":
             hyper["prior"] = estimate(task)[0] if task.queries and self.unknown is None else None
         settings = decide(task.way, task.supports, **hyper)
-        self._rejecting = None if self.unknown is None else self._reject(task, settings)
-        if self._rejecting is not None:
-            return self._rejecting.weights, self._rejecting.assignment
+        self._rejection_model = None if self.unknown is None else self._reject(task, settings)
+        if self._rejection_model is not None:
+            return self._rejection_model.weights, self._rejection_model.assignment
         if task.queries == 0:
             means = points(rows_of(task).means(), task)
             return np.asarray(chain.run(means, chain.parse("E")).x), np.empty((0, task.way))
         if task.queries * task.way >= LARGE:
-            from sinkshot.kernels import large
+            from sinkshot.kernels import bms_large
 
-            assignment, weights = large.solve(task, settings)
+            assignment, weights = bms_large.solve(task, settings)
             return np.asarray(weights), np.asarray(assignment.T)
         solution = solve(task, settings)
         return points(solution.refine(), task), by_query(solution.assignment)[0]
 
-    def _reject(self, task: Task, settings: Settings) -> Rejecting:
+    def _reject(self, task: Task, settings: Settings) -> Rejection:
         """Solve a task some of whose queries belong to none of the classes."""
         threshold = number("unknown", self.unknown)
         if not 0 < threshold < 1:
@@ -185,7 +185,7 @@ class BMSClassifier(PrototypeClassifier):
         own = METHODS["bms-open"].hyper
         epochs = own["epochs"] if self.epochs == "auto" else settings.epochs
         settings = replace(settings, epochs=epochs, steps=own["steps"], prior=None, variant="robust")
-        return Rejecting(task, settings, own, threshold)
+        return Rejection(task, settings, own, threshold)
 
     def _logits(self, rows: Rows) -> Rows:
         return np.asarray(float(self.lam) * (rows @ self.prototypes_.T))

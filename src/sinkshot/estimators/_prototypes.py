@@ -11,13 +11,13 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from sinkshot.errors import InputError
-from sinkshot.estimators._chained import FORM, Chained, Rows
-from sinkshot.methods._algebra import by_query, softmax
+from sinkshot.estimators._preprocessing import FORM, PreprocessedEstimator, Rows
+from sinkshot.methods.algebra import by_query, softmax
 from sinkshot.methods.soft_kmeans import refine
 from sinkshot.task import Task
 
 
-class PrototypeClassifier(ClassifierMixin, Chained):  # type: ignore[misc]
+class PrototypeClassifier(ClassifierMixin, PreprocessedEstimator):  # type: ignore[misc]
     """What the classifiers share: a task from labelled and unlabelled rows, and answers from prototypes."""
 
     def fit(self, X: Any, y: Any) -> Self:

@@ -1,5 +1,8 @@
-"""Fused engines behind the hot methods: one episode as a whole on the CPU or GPU, and one very large task."""
+"""Compiled code behind the hot methods: whole episodes on the CPU (numba) or the GPU (triton), and one very large task.
+
+Read `simd` (eight floats in a register) and `jit` (compiling, threads) first, then `gram_numba` and `bms_numba`.
+"""
 
 LARGE = 200_000
-"""Queries times classes from which on a single task takes the road of `kernels.large`: below, NumPy is done sooner than
-a compiler."""
+"""A single task with at least this many queries times classes runs in `kernels.bms_large`. Below that, NumPy is done
+sooner than numba."""

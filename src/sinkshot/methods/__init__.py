@@ -3,7 +3,7 @@
 from importlib import import_module
 from pkgutil import iter_modules
 
-from sinkshot.methods._registry import GROUPS, METHODS, Method, get, group, register
+from sinkshot.methods.registry import GROUPS, METHODS, Method, get, group, register
 
 for _module in iter_modules(__path__):
     if not _module.name.startswith("_"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array_api_compat import array_namespace, device
 
-from sinkshot.methods._algebra import Rows
+from sinkshot.methods.algebra import Rows
 from sinkshot.task import Array
 
 

@@ -1,6 +1,6 @@
 """The graph of adaptive manifold: label propagation from class centroids, and its slopes by all that moves.
 
-The code is the readable reference; float32 on NumPy is computed by `kernels.manifold`, which does the same.
+The code is the readable reference; float32 on NumPy is computed by `kernels.manifold_numba`, which does the same.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Any
 
 from array_api_compat import array_namespace, device
 
-from sinkshot.methods._algebra import one_hot, softmax
 from sinkshot.methods._tim import Settings, fused
+from sinkshot.methods.algebra import one_hot, softmax
 from sinkshot.task import Array, Task
 
 EPSILON = 1e-12  # beside degrees

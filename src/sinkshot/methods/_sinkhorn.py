@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from array_api_compat import array_namespace
 
-from sinkshot.methods._algebra import Rows, at_least
+from sinkshot.methods.algebra import Rows, at_least
 from sinkshot.task import Array
 
 LEAST_LOGIT = -60.0  # exp of it is still a float32, so that no class is ever out of reach
@@ -44,7 +44,7 @@ def balance(kernel: Array, target: Array, tolerance: float, fixed: Array | None 
     """
     xp = array_namespace(kernel)
     if isinstance(kernel, np.ndarray) and compiles(kernel):
-        from sinkshot.kernels.sinkhorn import balance as compiled
+        from sinkshot.kernels.sinkhorn_numba import balance as compiled
 
         return compiled(kernel, target, tolerance, fixed, PASSES)
     v = xp.ones_like(kernel[..., :1])  # [R, way, 1]

@@ -5,7 +5,7 @@ Class weights W start at the mean of the supports, logits are -(temperature / 2)
     weights[0] cross-entropy(supports) - weights[1] entropy(mean p of the queries) + weights[2] mean entropy(their p)
 
 where the entropy is Shannon's, or for alpha other than one Tsallis' (1 - sum p^alpha) / (alpha - 1). The code is the
-readable reference; batches of float32 on NumPy are computed by `kernels.adam`, which does the same.
+readable reference; batches of float32 on NumPy are computed by `kernels.tim_numba`, which does the same.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from array_api_compat import array_namespace
 
 from sinkshot.errors import InputError, number, whole
 from sinkshot.methods._adam import adam
-from sinkshot.methods._algebra import one_hot, softmax
+from sinkshot.methods.algebra import one_hot, softmax
 from sinkshot.task import Array, Task
 
 EPSILON = 1e-12  # beside probabilities under a logarithm or a power
@@ -62,7 +62,7 @@ def probabilities(task: Task, settings: Settings) -> Array:
     member = one_hot(task.labels, task.way, task.support)  # [R, way, l]
     start = (member / xp.sum(member, axis=-1, keepdims=True)) @ task.support  # [R, way, d]
     if fused(x, settings.steps):
-        from sinkshot.kernels.adam import tim
+        from sinkshot.kernels.tim_numba import tim
 
         final = tim(x, member, start, settings)
     else:

@@ -13,9 +13,9 @@ from array_api_compat import array_namespace
 from sinkshot.errors import number, whole
 from sinkshot.methods import _tim
 from sinkshot.methods._adam import Adam
-from sinkshot.methods._algebra import by_query
 from sinkshot.methods._manifold import Rows, compiled, propagate, rows_of, slopes, start_of
-from sinkshot.methods._registry import register
+from sinkshot.methods.algebra import by_query
+from sinkshot.methods.registry import register
 from sinkshot.task import Array, Scores, Task
 
 
@@ -63,7 +63,7 @@ def adaptive_manifold(
     settings = _tim.decide(weights, alpha, temperature, whole("steps", steps, least=1), lr)
     x, member, first = start_of(task)
     if compiled(x, spread, settings):
-        from sinkshot.kernels.manifold import probabilities
+        from sinkshot.kernels.manifold_numba import probabilities
 
         return Scores(by_query(probabilities(x, member, first, k, spread, settings)))
     return Scores(by_query(_descend(rows_of(x, member, first, k, spread), settings)[..., task.supports :]))

@@ -7,9 +7,9 @@ unequal query sizes do less harm.
 from __future__ import annotations
 
 from sinkshot.errors import number
-from sinkshot.methods._algebra import by_query
-from sinkshot.methods._registry import register
 from sinkshot.methods._tim import decide, probabilities
+from sinkshot.methods.algebra import by_query
+from sinkshot.methods.registry import register
 from sinkshot.task import Scores, Task
 
 

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from sinkshot.bank import FeatureBank
 from sinkshot.errors import number, whole
-from sinkshot.methods._algebra import by_query, one_hot, softmax
-from sinkshot.methods._prior import Prior, column_targets
-from sinkshot.methods._registry import register
+from sinkshot.methods.algebra import by_query, one_hot, softmax
+from sinkshot.methods.priors import Prior, column_targets
+from sinkshot.methods.registry import register
 from sinkshot.methods.tafssl_msp import squared_distances
 from sinkshot.task import Array, Scores, Task
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from array_api_compat import array_namespace
 
 from sinkshot.errors import number
-from sinkshot.methods._algebra import Rows, by_query, one_hot, rows_of, softmax
-from sinkshot.methods._registry import register
+from sinkshot.methods.algebra import Rows, by_query, one_hot, rows_of, softmax
+from sinkshot.methods.registry import register
 from sinkshot.task import Array, GramTask, Scores, Task
 
 _SHORTEST = 1e-8  # length of a row or prototype under a cosine

@@ -19,9 +19,9 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from sinkshot.errors import number, unknown_name, whole
-from sinkshot.methods._algebra import Rows, at_least, by_query, one_hot, rows_of, softmax
-from sinkshot.methods._prior import Prior, proportions, settled
-from sinkshot.methods._registry import register
+from sinkshot.methods.algebra import Rows, at_least, by_query, one_hot, rows_of, softmax
+from sinkshot.methods.priors import Prior, proportions, settled
+from sinkshot.methods.registry import register
 from sinkshot.task import Array, GramTask, Scores, Task
 
 VARIANTS = ("published", "letter", "robust")

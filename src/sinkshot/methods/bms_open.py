@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from array_api_compat import array_namespace, device
 
 from sinkshot.errors import InputError, number, whole
-from sinkshot.methods._algebra import Rows, by_query, one_hot, rows_of
-from sinkshot.methods._registry import register
+from sinkshot.methods.algebra import Rows, by_query, one_hot, rows_of
 from sinkshot.methods.bms import Settings, decide, min_size_sinkhorn, transport_kernel, unit, update
 from sinkshot.methods.oslo import cosines, sigmoid
+from sinkshot.methods.registry import register
 from sinkshot.task import Array, GramTask, Scores, Task
 
 SPREADS = 20  # averages over neighbours; 0.7^20 of the evidence is left out

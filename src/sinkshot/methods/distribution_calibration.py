@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from sinkshot.bank import FeatureBank
 from sinkshot.errors import InputError, number, whole
-from sinkshot.methods._registry import register
+from sinkshot.methods.registry import register
 from sinkshot.preprocess import refuse_negative
 from sinkshot.task import Scores, Task
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 from array_api_compat import array_namespace, device
 
 from sinkshot.errors import number, whole
-from sinkshot.methods._algebra import by_query, rows_of
-from sinkshot.methods._prior import Prior, column_targets
-from sinkshot.methods._registry import register
 from sinkshot.methods._sinkhorn import balance, gibbs
 from sinkshot.methods._spectral import left_singular
+from sinkshot.methods.algebra import by_query, rows_of
+from sinkshot.methods.priors import Prior, column_targets
+from sinkshot.methods.registry import register
 from sinkshot.preprocess import parse, run
 from sinkshot.task import Array, Scores, Task
 

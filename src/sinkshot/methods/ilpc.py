@@ -12,9 +12,9 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from sinkshot.errors import number, whole
-from sinkshot.methods._algebra import by_query, one_hot, softmax
-from sinkshot.methods._prior import Prior, column_targets
-from sinkshot.methods._registry import register
+from sinkshot.methods.algebra import by_query, one_hot, softmax
+from sinkshot.methods.priors import Prior, column_targets
+from sinkshot.methods.registry import register
 from sinkshot.task import Array, GramTask, Scores, Task
 
 _LEAST = 5  # queries that a round must bring, whatever the number of classes
@@ -157,7 +157,7 @@ def _mean_loss(gram: Array, labelled: Array, target: Array, going: Array, descen
     scores = labelled @ gram  # [R, way, N]
     scores = scores / xp.sqrt(xp.clip(xp.sum(labelled * scores, axis=-1, keepdims=True), min=1e-24))
     if isinstance(gram, np.ndarray) and gram.shape[0] * descent[0] >= _PAYS_FROM:
-        from sinkshot.kernels.descent import mean_loss
+        from sinkshot.kernels.ilpc_numba import mean_loss
 
         total = np.zeros((len(gram), gram.shape[-1]))
         total[going] = mean_loss(gram[going], scores[going], target[going], descent)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from array_api_compat import array_namespace
 
 from sinkshot.errors import whole
-from sinkshot.methods._algebra import by_query, one_hot, rows_of, softmax
-from sinkshot.methods._prior import Prior, column_targets
-from sinkshot.methods._registry import register
+from sinkshot.methods.algebra import by_query, one_hot, rows_of, softmax
+from sinkshot.methods.priors import Prior, column_targets
+from sinkshot.methods.registry import register
 from sinkshot.task import GramTask, Scores, Task
 
 

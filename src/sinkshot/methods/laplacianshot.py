@@ -10,9 +10,9 @@ from __future__ import annotations
 from array_api_compat import array_namespace, device
 
 from sinkshot.errors import InputError, number, whole
-from sinkshot.methods._algebra import by_query, one_hot, rows_of, softmax
-from sinkshot.methods._registry import register
+from sinkshot.methods.algebra import by_query, one_hot, rows_of, softmax
 from sinkshot.methods.bd_cspn import rectified
+from sinkshot.methods.registry import register
 from sinkshot.task import Array, GramTask, Scores, Task
 
 _TEMPERATURE = 10.0  # of the rectification

@@ -16,8 +16,8 @@ from typing import Any
 from array_api_compat import array_namespace, device
 
 from sinkshot.errors import InputError, unknown_name
-from sinkshot.methods._algebra import Rows, by_query, one_hot, rows_of, softmax
-from sinkshot.methods._registry import register
+from sinkshot.methods.algebra import Rows, by_query, one_hot, rows_of, softmax
+from sinkshot.methods.registry import register
 from sinkshot.task import Array, GramTask, Scores, Task
 
 SCORES = ("distance", "max-probability", "neighbour-ratio")

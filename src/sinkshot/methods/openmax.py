@@ -16,8 +16,8 @@ from __future__ import annotations
 from array_api_compat import array_namespace, device
 
 from sinkshot.errors import number, whole
-from sinkshot.methods._algebra import Rows, at_least, by_query, rows_of, softmax
-from sinkshot.methods._registry import register
+from sinkshot.methods.algebra import Rows, at_least, by_query, rows_of, softmax
+from sinkshot.methods.registry import register
 from sinkshot.task import Array, GramTask, Scores, Task
 
 MOST_SHAPE = 5.0  # of a Weibull: the steeper, the more it tells near from far alone

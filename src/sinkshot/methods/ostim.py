@@ -10,8 +10,8 @@ from array_api_compat import array_namespace
 
 from sinkshot.errors import number, whole
 from sinkshot.methods._adam import adam
-from sinkshot.methods._algebra import by_query, one_hot, softmax
-from sinkshot.methods._registry import register
+from sinkshot.methods.algebra import by_query, one_hot, softmax
+from sinkshot.methods.registry import register
 from sinkshot.task import Array, Scores, Task
 
 _BESIDE_P = 1e-12  # in the logarithm of a query's probabilities

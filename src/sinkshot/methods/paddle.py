@@ -12,8 +12,8 @@ from dataclasses import replace
 from array_api_compat import array_namespace
 
 from sinkshot.errors import number, whole
-from sinkshot.methods._algebra import by_query, rows_of, softmax
-from sinkshot.methods._registry import register
+from sinkshot.methods.algebra import by_query, rows_of, softmax
+from sinkshot.methods.registry import register
 from sinkshot.task import Scores, Task
 
 EPSILON = 1e-6  # beside the share of a class under the logarithm

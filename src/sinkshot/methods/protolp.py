@@ -11,11 +11,11 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from sinkshot.errors import number, whole
-from sinkshot.methods._algebra import at_least, by_query, rows_of
-from sinkshot.methods._prior import Prior, column_targets
-from sinkshot.methods._registry import register
 from sinkshot.methods._sinkhorn import PASSES, balance, compiles, gibbs
 from sinkshot.methods._spectral import left_singular
+from sinkshot.methods.algebra import at_least, by_query, rows_of
+from sinkshot.methods.priors import Prior, column_targets
+from sinkshot.methods.registry import register
 from sinkshot.preprocess import parse, run
 from sinkshot.task import Array, Scores, Task
 
@@ -97,7 +97,7 @@ def rebalanced(labels: Array, member: Array, target: Array) -> Array:
     """Scale rows to one and classes to their targets until row sums settle, supports being set back after each pass."""
     xp = array_namespace(labels)
     if isinstance(labels, np.ndarray) and compiles(labels):
-        from sinkshot.kernels.sinkhorn import rebalance
+        from sinkshot.kernels.sinkhorn_numba import rebalance
 
         return rebalance(labels, member, target, _ROUGH, PASSES)
     supports = member.shape[-1]

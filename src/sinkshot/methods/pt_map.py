@@ -10,10 +10,10 @@ from __future__ import annotations
 from array_api_compat import array_namespace
 
 from sinkshot.errors import number, whole
-from sinkshot.methods._algebra import by_query, rows_of
-from sinkshot.methods._prior import Prior, column_targets
-from sinkshot.methods._registry import register
 from sinkshot.methods._sinkhorn import balance, gibbs
+from sinkshot.methods.algebra import by_query, rows_of
+from sinkshot.methods.priors import Prior, column_targets
+from sinkshot.methods.registry import register
 from sinkshot.task import GramTask, Scores, Task
 
 _TOLERANCE = 1e-6  # of Sinkhorn

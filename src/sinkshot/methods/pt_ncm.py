@@ -6,7 +6,7 @@ takes out its size, and the nearest class mean decides.
 
 from __future__ import annotations
 
-from sinkshot.methods._registry import register
 from sinkshot.methods.ncm import ncm
+from sinkshot.methods.registry import register
 
 register("pt-ncm", transductive=False, preprocess="PE", gram=True, reference="Hu, Gripon, Pateux 2021 (PT+NCM)")(ncm)

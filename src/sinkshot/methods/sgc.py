@@ -15,9 +15,9 @@ from array_api_compat import array_namespace, device
 
 from sinkshot.errors import number, whole
 from sinkshot.methods._adam import adam
-from sinkshot.methods._algebra import by_query, one_hot, softmax
-from sinkshot.methods._registry import register
 from sinkshot.methods._tim import fused
+from sinkshot.methods.algebra import by_query, one_hot, softmax
+from sinkshot.methods.registry import register
 from sinkshot.task import Array, Scores, Task
 
 
@@ -116,7 +116,7 @@ def train(layer: Array, x: Array, member: Array, steps: int, lr: float, decay: f
     xp = array_namespace(x)
     least = float(xp.finfo(x.dtype).eps) / 4
     if fused(x, steps):
-        from sinkshot.kernels.adam import linear
+        from sinkshot.kernels.tim_numba import linear
 
         return linear(x, member, layer, decay=decay, least=least, lr=lr, steps=steps)
 

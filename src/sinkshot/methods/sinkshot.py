@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from array_api_compat import array_namespace
 
-from sinkshot.methods._algebra import Rows, by_query, centred_rows, rows_of, softmax
 from sinkshot.methods._graph import neighbour_graph, spread_over
-from sinkshot.methods._prior import shrunken_shares
-from sinkshot.methods._registry import register
+from sinkshot.methods.algebra import Rows, by_query, centred_rows, rows_of, softmax
 from sinkshot.methods.bms import decide, sinkhorn, transport_kernel, unit, update
+from sinkshot.methods.priors import shrunken_shares
+from sinkshot.methods.registry import register
 from sinkshot.sinkshot_settings import SETTINGS, SinkShotSettings
 from sinkshot.task import Array, GramTask, Scores, Task
 

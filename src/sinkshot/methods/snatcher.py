@@ -13,8 +13,8 @@ from typing import Any
 from array_api_compat import array_namespace, size
 
 from sinkshot.errors import InputError, number, unknown_name
-from sinkshot.methods._algebra import at_least, one_hot, softmax
-from sinkshot.methods._registry import register
+from sinkshot.methods.algebra import at_least, one_hot, softmax
+from sinkshot.methods.registry import register
 from sinkshot.task import Array, Scores, Task
 
 Transform = Callable[[Array], Array]

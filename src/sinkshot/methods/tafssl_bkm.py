@@ -12,8 +12,8 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from sinkshot.errors import whole
-from sinkshot.methods._algebra import by_query, one_hot, softmax
-from sinkshot.methods._registry import register
+from sinkshot.methods.algebra import by_query, one_hot, softmax
+from sinkshot.methods.registry import register
 from sinkshot.methods.tafssl_msp import project, squared_distances, unit
 from sinkshot.task import Array, Scores, Task
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from array_api_compat import array_namespace
 
 from sinkshot.errors import number, unknown_name, whole
-from sinkshot.methods._algebra import by_query, one_hot, softmax
-from sinkshot.methods._registry import register
+from sinkshot.methods.algebra import by_query, one_hot, softmax
+from sinkshot.methods.registry import register
 from sinkshot.task import Array, Scores, Task
 
 _REFERENCE = "Lichtenstein et al. 2020 (TAFSSL)"

@@ -9,9 +9,9 @@ from __future__ import annotations
 from array_api_compat import array_namespace
 
 from sinkshot.errors import number, whole
-from sinkshot.methods._algebra import by_query, rows_of
-from sinkshot.methods._registry import register
 from sinkshot.methods._tim import LEAST, three
+from sinkshot.methods.algebra import by_query, rows_of
+from sinkshot.methods.registry import register
 from sinkshot.task import GramTask, Scores, Task
 
 

@@ -6,9 +6,9 @@ queries shared among all classes. The last wish is a balance prior: with very un
 
 from __future__ import annotations
 
-from sinkshot.methods._algebra import by_query
-from sinkshot.methods._registry import register
 from sinkshot.methods._tim import decide, probabilities
+from sinkshot.methods.algebra import by_query
+from sinkshot.methods.registry import register
 from sinkshot.task import Scores, Task
 
 

@@ -22,7 +22,7 @@ from sinkshot import __version__, methods, preprocess
 from sinkshot.bank import FeatureBank
 from sinkshot.engines import ENGINES, Job, pick
 from sinkshot.errors import InputError
-from sinkshot.evaluate import _job
+from sinkshot.evaluate import resolve_job
 from sinkshot.methods import bms
 from sinkshot.query_sizes import ALPHA
 from sinkshot.studies.study import Cell
@@ -95,7 +95,7 @@ def settle(
 
     `elsewhere` says that other machines will compute, whose devices cannot be looked at from here.
     """
-    job, _ = _job(bank, cell.recipe, cell.method, cell.preprocess, base, dict(cell.hyper))
+    job, _ = resolve_job(bank, cell.recipe, cell.method, cell.preprocess, base, dict(cell.hyper))
     cell.recipe.draw(bank.labels, 0, 1, bank.class_names)
     engine, device = _engine(job, device, elsewhere)
     return Settled(

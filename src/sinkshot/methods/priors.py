@@ -15,7 +15,7 @@ from array_api_compat import array_namespace, device
 from numpy.typing import NDArray
 
 from sinkshot.errors import InputError
-from sinkshot.methods._algebra import Rows, rows_of, softmax
+from sinkshot.methods.algebra import Rows, rows_of, softmax
 from sinkshot.preprocess import parse, run
 from sinkshot.task import Array, GramTask, Task
 

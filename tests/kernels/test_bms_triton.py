@@ -27,7 +27,7 @@ pytest.importorskip("triton")
 GPU, INTERPRETED = torch.cuda.is_available(), os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cuda" if GPU and not INTERPRETED else "cpu"
 if DEVICE == "cuda" or INTERPRETED:
-    from sinkshot.kernels import gpu
+    from sinkshot.kernels import bms_triton
 
 runs = pytest.mark.skipif(DEVICE == "cpu" and not INTERPRETED, reason="runs interpreted, in a process of its own")
 on_a_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
@@ -67,7 +67,7 @@ def both_answers(rows, episodes, way, chain, prior=None, variant="published", ep
     """Probabilities of the engine, and of the reference in float64."""
     support, labels, query = episodes
     hyper = {**NUMBERS, "prior": prior, "variant": variant, "epochs": epochs, **more}
-    ours = gpu.bms_episodes(
+    ours = bms_triton.bms_episodes(
         on_device(rows),
         *(on_device(a) for a in episodes),
         way=way,
@@ -127,7 +127,7 @@ def test_each_episode_may_have_its_own_prior(blobs):
 def test_parts_of_bounded_memory_give_the_same_answers(blobs, monkeypatch):
     episodes = unequal_episodes(blobs.labels, (1, 2), 6, episodes=3)
     whole, _ = both_answers(blobs.features, episodes, 2, "MnE", epochs=0)
-    monkeypatch.setattr(gpu, "_GRAM_BYTES", 1)
+    monkeypatch.setattr(bms_triton, "_GRAM_BYTES", 1)
     parts, _ = both_answers(blobs.features, episodes, 2, "MnE", epochs=0)
     np.testing.assert_array_equal(parts, whole)
 
@@ -155,7 +155,7 @@ def test_zero_rows_stay_zero_and_harm_nobody(blobs):
 )
 def test_gram_matrices_are_those_of_the_prepared_rows(blobs, centre, normalise, chain):
     both = np.random.default_rng(0).permutation(320)[:40].reshape(2, 20).astype(np.int32)
-    ours = gpu.gram_matrices(on_device(blobs.features), on_device(both), centre=centre, normalise=normalise)
+    ours = bms_triton.gram_matrices(on_device(blobs.features), on_device(both), centre=centre, normalise=normalise)
     x = run(blobs.features.astype(np.float64)[both], parse(chain)).x
     np.testing.assert_allclose(ours.cpu(), x @ x.swapaxes(1, 2), rtol=2e-6, atol=2e-6 * (1 if normalise else 100))
 
@@ -174,7 +174,7 @@ def test_draws_are_bit_for_bit_those_of_the_cpu(recipe, first, count):
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(8), (10, 16, 17, 18, 19, 20, 33, 40)))
     classes = _group(labels)
     tables = (on_device(a.astype(np.int32)) for a in (classes.rows, classes.start, classes.size))
-    ours = gpu.draw_balanced(*tables, recipe, first, count)
+    ours = bms_triton.draw_balanced(*tables, recipe, first, count)
     sizes = {"way": recipe.way, "shot": recipe.shot, "query": recipe.query, "seed": recipe.seed}
     theirs = draw(labels, episodes=count, first=first, **sizes)
     for name in ("support", "support_labels", "query", "query_labels"):
@@ -185,15 +185,15 @@ def test_draws_are_bit_for_bit_those_of_the_cpu(recipe, first, count):
 def test_accuracy_counts_queries_of_known_classes_alone():
     probabilities = on_device(np.eye(3, dtype=np.float32)[[[0, 1, 2, 0], [2, 2, 2, 2]]])
     labels = on_device(np.int32([[0, 1, 0, -1], [2, 0, 0, 0]]))
-    np.testing.assert_allclose(gpu.accuracy(probabilities, labels).cpu(), [2 / 3, 1 / 4])
+    np.testing.assert_allclose(bms_triton.accuracy(probabilities, labels).cpu(), [2 / 3, 1 / 4])
 
 
 @runs
 def test_sizes_that_fit_are_those_the_registers_hold():
-    assert gpu.fits(5, 25, 75, 640)
-    assert gpu.fits(16, 16, 112, 1)
-    assert not gpu.fits(17, 17, 75, 640)
-    assert not gpu.fits(5, 25, 104, 640)
+    assert bms_triton.fits(5, 25, 75, 640)
+    assert bms_triton.fits(16, 16, 112, 1)
+    assert not bms_triton.fits(17, 17, 75, 640)
+    assert not bms_triton.fits(5, 25, 104, 640)
 
 
 @on_a_gpu
@@ -203,7 +203,7 @@ def test_answers_are_those_of_the_published_code(case, exact):
     episodes = draw(exact.labels, protocol="official", shot=case["shot"], episodes=1000)
     prior = "balanced" if case["method"] == "bms-star" else None
     hyper = {**NUMBERS, "steps": 20, "passes": 50, "prior": prior, "variant": "published", "epochs": case["epochs"]}
-    probabilities = gpu.bms_episodes(
+    probabilities = bms_triton.bms_episodes(
         on_device(run(exact.features, parse("PE")).x),
         *(on_device(a) for a in (episodes.support, episodes.support_labels, episodes.query)),
         way=case["way"],
@@ -211,7 +211,7 @@ def test_answers_are_those_of_the_published_code(case, exact):
         normalise=True,
         settings=decide(case["way"], episodes.support.shape[1], **hyper),
     )
-    accuracy = gpu.accuracy(probabilities, on_device(episodes.query_labels)).cpu().numpy()
+    accuracy = bms_triton.accuracy(probabilities, on_device(episodes.query_labels)).cpu().numpy()
     assert abs(accuracy.mean() - case["accuracy"]) < 0.0002
     assert np.isclose(accuracy, golden["accuracy"], atol=1e-4).mean() >= 0.99
     published = golden["query_scores"] / golden["query_scores"].sum(axis=-1, keepdims=True)

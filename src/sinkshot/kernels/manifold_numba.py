@@ -10,9 +10,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sinkshot.kernels.adam import slope_of_queries, slope_of_supports
-from sinkshot.kernels.elimination import factor, solve, solve_across
-from sinkshot.kernels.lanes import (
+from sinkshot.kernels.block_lu import factor, solve, solve_across
+from sinkshot.kernels.jit import engine, in_batches
+from sinkshot.kernels.manifold_graph_numba import (
+    BY_DEGREE,
+    DEGREE,
+    Graph,
+    Moving,
+    Places,
+    begin,
+    connect,
+    distances,
+    work,
+)
+from sinkshot.kernels.simd import (
     LOG2_E,
     ONE,
     TWO,
@@ -29,13 +40,12 @@ from sinkshot.kernels.lanes import (
     where_larger,
     zeros,
 )
-from sinkshot.kernels.manifold_graph import BY_DEGREE, DEGREE, Graph, Moving, Places, begin, connect, distances, work
-from sinkshot.kernels.threads import engine, in_batches
+from sinkshot.kernels.tim_numba import slope_of_queries, slope_of_supports
 from sinkshot.methods._adam import BETA1, BETA2, EPSILON
 from sinkshot.methods._tim import Settings
 
 _BETA1, _BETA2, _EPSILON, _HALF = np.float32(BETA1), np.float32(BETA2), np.float32(EPSILON), np.float32(0.5)
-_INSIDE, _SUM = 0, 1  # rows of `_Loss.rows`, as in `kernels.adam`
+_INSIDE, _SUM = 0, 1  # rows of `_Loss.rows`, as in `kernels.tim_numba`
 
 
 class _Numbers(NamedTuple):
@@ -53,7 +63,7 @@ class _Numbers(NamedTuple):
 
 
 class _Loss(NamedTuple):
-    """Probabilities, with the names of `kernels.adam`: q8 queries before l8 supports."""
+    """Probabilities, with the names of `kernels.tim_numba`: q8 queries before l8 supports."""
 
     member: Floats  # [way, l8]
     scores: Floats  # [way, q8 + l8 + 8]
@@ -76,7 +86,7 @@ def _loss(queries: int, supports: int, way: int) -> _Loss:
 def _propagate(n: int, way: int, queries: int, numbers: _Numbers, graph: Graph, loss: _Loss) -> None:
     """Send from the centroids, and find the probabilities of all rows.
 
-    Scores become log2 of p, up to the logarithm of the sums in rows[_SUM]: `kernels.adam` needs them so.
+    Scores become log2 of p, up to the logarithm of the sums in rows[_SUM]: `kernels.tim_numba` needs them so.
     """
     arrived, scores, p = graph.arrived, loss.scores, loss.p
     factor(graph.system, graph.unit, graph.inverse)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from sinkshot.kernels import elimination, manifold
+from sinkshot.kernels import block_lu, manifold_numba
 from sinkshot.methods import _manifold, _tim
 from sinkshot.methods.adaptive_manifold import _descend
 
@@ -43,9 +43,9 @@ def test_answers_are_those_of_the_readable_code(size, alpha):
     given = (*problem(*shape), k, 0.85)
     begin, soon, later = (readable(*given, steps(count, alpha)) for count in (1, 8, 60))
     assert np.abs(soon - begin).max() > 5e-3  # it has moved
-    np.testing.assert_allclose(manifold.probabilities(*given, steps(1, alpha)), begin, atol=2e-6)
-    np.testing.assert_allclose(manifold.probabilities(*given, steps(8, alpha)), soon, atol=1e-5)
-    difference = np.abs(manifold.probabilities(*given, steps(60, alpha)) - later)
+    np.testing.assert_allclose(manifold_numba.probabilities(*given, steps(1, alpha)), begin, atol=2e-6)
+    np.testing.assert_allclose(manifold_numba.probabilities(*given, steps(8, alpha)), soon, atol=1e-5)
+    difference = np.abs(manifold_numba.probabilities(*given, steps(60, alpha)) - later)
     assert difference.max() < 0.03  # where two were almost equally near, rounding has chosen the neighbour
     assert difference.mean() < 2e-3
 
@@ -57,19 +57,19 @@ def steps(count, alpha):
 def test_neither_threads_nor_neighbours_change_a_bit():
     x, member, start = problem(5, 10, 20, 48, episodes=9)
     how = (6, 0.9, _tim.decide((1, 1, 1), 2.0, 15.0, 50, 1e-3))
-    together = manifold.probabilities(x, member, start, *how, threads=2)
-    np.testing.assert_array_equal(together, manifold.probabilities(x, member, start, *how, threads=1))
-    np.testing.assert_array_equal(together[4:5], manifold.probabilities(x[4:5], member[4:5], start[4:5], *how))
+    together = manifold_numba.probabilities(x, member, start, *how, threads=2)
+    np.testing.assert_array_equal(together, manifold_numba.probabilities(x, member, start, *how, threads=1))
+    np.testing.assert_array_equal(together[4:5], manifold_numba.probabilities(x[4:5], member[4:5], start[4:5], *how))
 
 
 def test_an_episode_out_of_range_is_not_a_number_and_spoils_no_other():
     x, member, start = problem(4, 8, 13, 20, episodes=3)
     how = (5, 0.9, _tim.decide((1, 1, 1), 1.0, 15.0, 20, 1e-3))
-    whole = manifold.probabilities(x, member, start, *how, threads=1)
+    whole = manifold_numba.probabilities(x, member, start, *how, threads=1)
     spoiled, moved = x.copy(), start.copy()
     spoiled[1] *= 1e25
     moved[1] *= 1e25
-    found = manifold.probabilities(spoiled, member, moved, *how, threads=1)
+    found = manifold_numba.probabilities(spoiled, member, moved, *how, threads=1)
     assert np.isnan(found[1]).all()
     np.testing.assert_array_equal(found[[0, 2]], whole[[0, 2]])
 
@@ -78,7 +78,7 @@ def test_all_that_are_equally_near_are_neighbours():
     x, member, start = problem(3, 6, 9, 16)
     x[:, 8:], start[:, 1:] = x[:, 8:9], x[:, 8:9]
     how = (x, member, start, 4, 0.8, _tim.decide((1, 1, 1), 1.0, 15.0, 1, 1e-3))
-    np.testing.assert_allclose(manifold.probabilities(*how), readable(*how), atol=2e-6)
+    np.testing.assert_allclose(manifold_numba.probabilities(*how), readable(*how), atol=2e-6)
 
 
 @pytest.mark.parametrize(("rows", "columns", "first"), [(8, 8, 0), (40, 8, 33), (40, 16, 3), (64, 8, 56)])
@@ -97,9 +97,9 @@ def test_elimination_solves_systems_whose_diagonal_dominates(rows, columns, firs
 @njit
 def solved(matrix, right, other, first):
     inverse, held = np.zeros((len(matrix), 8), np.float32), np.zeros((8, right.shape[1]), np.float32)
-    elimination.factor(matrix, np.eye(8).astype(np.float32), inverse)
-    elimination.solve(matrix, inverse, first, right, held)
-    elimination.solve_across(matrix, inverse, other, held)
+    block_lu.factor(matrix, np.eye(8).astype(np.float32), inverse)
+    block_lu.solve(matrix, inverse, first, right, held)
+    block_lu.solve_across(matrix, inverse, other, held)
     return right, other
 
 

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sinkshot.kernels.lanes import (
+from sinkshot.kernels.jit import engine, in_batches
+from sinkshot.kernels.simd import (
     LOG2_E,
     ONE,
     TWO,
@@ -29,7 +30,6 @@ from sinkshot.kernels.lanes import (
     where_larger,
     zeros,
 )
-from sinkshot.kernels.threads import engine, in_batches
 from sinkshot.methods._adam import BETA1, BETA2, EPSILON
 from sinkshot.methods._tim import EPSILON as BESIDE_P
 from sinkshot.methods._tim import LEAST, Settings

@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sinkshot.kernels.gram import Scratch, centre_and_normalise, gram_matrix, scratch
-from sinkshot.kernels.lanes import (
+from sinkshot.kernels.gram_numba import Scratch, centre_and_normalise, gram_matrix, scratch
+from sinkshot.kernels.jit import engine, in_batches
+from sinkshot.kernels.simd import (
     INFINITE,
     LOG2_E,
     ONE,
@@ -32,7 +33,6 @@ from sinkshot.kernels.lanes import (
     where_larger,
     zeros,
 )
-from sinkshot.kernels.threads import engine, in_batches
 from sinkshot.methods.bms import Settings
 
 

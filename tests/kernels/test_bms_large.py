@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sinkshot import Task
-from sinkshot.kernels import large
+from sinkshot.kernels import bms_large
 from sinkshot.methods.bms import decide, solve
 
 
@@ -33,7 +33,7 @@ def test_answers_are_those_of_the_readable_code(variant, prior, epochs):
     task = pool(3000, 40, 6)
     settings = settings_of(task, epochs=epochs, prior=prior, variant=variant)
     reference = solve(task, settings)
-    assignment, weights = large.solve(task, settings)
+    assignment, weights = bms_large.solve(task, settings)
     np.testing.assert_allclose(assignment, reference.assignment[0], atol=1e-12)
     rows = np.concatenate([task.support, task.query], axis=1)
     np.testing.assert_allclose(weights, (reference.refine() @ rows)[0], atol=1e-12)
@@ -44,8 +44,8 @@ def test_answers_do_not_depend_on_the_number_of_threads(rows, monkeypatch):
     task = pool(rows, 24, 4, np.float32)
     answers = []
     for count in (1, 2, 3, 16):
-        monkeypatch.setattr(large, "workers", lambda count=count: count)
-        answers.append(large.solve(task, settings_of(task, epochs=2)))
+        monkeypatch.setattr(bms_large, "workers", lambda count=count: count)
+        answers.append(bms_large.solve(task, settings_of(task, epochs=2)))
     for other in answers[1:]:
         np.testing.assert_array_equal(answers[0][0], other[0])
         np.testing.assert_array_equal(answers[0][1], other[1])

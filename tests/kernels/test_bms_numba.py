@@ -13,8 +13,8 @@ from places import GOLDEN
 from threadpoolctl import threadpool_info
 
 from sinkshot import FeatureBank, InputError, Recipe, Task, draw, evaluate
-from sinkshot.kernels import gram, threads
-from sinkshot.kernels.cpu import bms_episodes
+from sinkshot.kernels import gram_numba, jit
+from sinkshot.kernels.bms_numba import bms_episodes
 from sinkshot.methods import bms
 from sinkshot.preprocess import apply, parse, run
 
@@ -23,7 +23,7 @@ CASES = json.loads((GOLDEN / "cases.json").read_text())
 
 @pytest.fixture(scope="module")
 def unit_rows(exact):
-    return gram.padded(run(exact.features, parse("PE")).x)
+    return gram_numba.padded(run(exact.features, parse("PE")).x)
 
 
 def settings(way, supports, epochs="auto", prior=None, variant="published", **more):
@@ -115,7 +115,7 @@ def test_gram_matrices_are_inner_products_after_the_chain(exact, centre, normali
     chosen = np.random.default_rng(rows).integers(0, 12_000, size=(5, rows)).astype(np.int32)
     x = exact.features.astype(np.float64)[chosen]
     x = run(x, parse("Mn" * centre + "E" * normalise)).x
-    ours = gram.gram_matrices(exact.features, chosen, centre=centre, normalise=normalise)
+    ours = gram_numba.gram_matrices(exact.features, chosen, centre=centre, normalise=normalise)
     np.testing.assert_allclose(ours, x @ x.swapaxes(1, 2), atol=2e-5)
 
 
@@ -178,7 +178,7 @@ def test_an_engine_that_cannot_is_refused(bundled):
 
 
 def test_the_person_is_told_of_the_first_compilation_and_of_no_other(caplog, monkeypatch):
-    monkeypatch.setattr(threads._Announcement, "said", False)
+    monkeypatch.setattr(jit._Announcement, "said", False)
 
     def _twice(x):
         for i in range(len(x)):
@@ -186,6 +186,6 @@ def test_the_person_is_told_of_the_first_compilation_and_of_no_other(caplog, mon
 
     with caplog.at_level(logging.INFO, logger="sinkshot"):
         for fresh in (numba.njit(_twice), numba.njit(_twice)):
-            threads.in_batches(fresh, 1, lambda _, fresh=fresh: fresh(np.ones(3)))
+            jit.in_batches(fresh, 1, lambda _, fresh=fresh: fresh(np.ones(3)))
             assert len(fresh.signatures) == 1
             assert caplog.text.count("compiling") == 1

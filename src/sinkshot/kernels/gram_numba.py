@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sinkshot.kernels.lanes import ONE, TWO, WIDTH, ZERO, Floats, Ints, load, part, prefetch, store, total, zeros
-from sinkshot.kernels.threads import engine, in_batches
+from sinkshot.kernels.jit import engine, in_batches
+from sinkshot.kernels.simd import ONE, TWO, WIDTH, ZERO, Floats, Ints, load, part, prefetch, store, total, zeros
 
 MEAN, SCALE = 0, 1  # rows of `Scratch.rows`
 

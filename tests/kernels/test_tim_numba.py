@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sinkshot.kernels import adam
+from sinkshot.kernels import tim_numba
 from sinkshot.methods import _tim
 from sinkshot.methods import sgc as readable_sgc
 from sinkshot.methods._adam import adam as readable
@@ -34,7 +34,7 @@ def close(compiled, expected):
 def test_weights_of_tim_are_those_of_the_readable_code(size, alpha):
     x, member, start = problem(*size)
     settings = _tim.decide((0.5, 1.0, 0.7), alpha, 15.0, 60, 1e-3)
-    compiled = adam.tim(x, member, start, settings)
+    compiled = tim_numba.tim(x, member, start, settings)
     x, member, start = (a.astype(np.float64) for a in (x, member, start))
     expected = readable(start, lambda w: _tim.gradient(w, x, member, settings), steps=60, lr=1e-3)
     assert np.abs(expected - start).max() > 0.01  # it has moved
@@ -45,7 +45,7 @@ def test_weights_of_tim_are_those_of_the_readable_code(size, alpha):
 def test_weights_of_a_linear_layer_are_those_of_the_readable_code(size):
     x, member, start = problem(*size)
     x = x[:, : size[1]]
-    compiled = adam.linear(x, member, start, decay=1e-3, least=0.0, lr=1e-2, steps=60)
+    compiled = tim_numba.linear(x, member, start, decay=1e-3, least=0.0, lr=1e-2, steps=60)
     doubled = (a.astype(np.float64) for a in (start, x, member))
     close(compiled, readable_sgc.train(*doubled, 60, 1e-2, 1e-3))
 
@@ -53,9 +53,9 @@ def test_weights_of_a_linear_layer_are_those_of_the_readable_code(size):
 def test_neither_threads_nor_neighbours_change_a_bit():
     x, member, start = problem(5, 10, 20, 48, episodes=9)
     settings = _tim.decide((1, 1, 1), 2.0, 15.0, 50, 1e-3)
-    together = adam.tim(x, member, start, settings, threads=2)
-    np.testing.assert_array_equal(together, adam.tim(x, member, start, settings, threads=1))
-    np.testing.assert_array_equal(together[4:5], adam.tim(x[4:5], member[4:5], start[4:5], settings))
+    together = tim_numba.tim(x, member, start, settings, threads=2)
+    np.testing.assert_array_equal(together, tim_numba.tim(x, member, start, settings, threads=1))
+    np.testing.assert_array_equal(together[4:5], tim_numba.tim(x[4:5], member[4:5], start[4:5], settings))
 
 
 def test_many_episodes_of_single_precision_take_the_kernel_and_others_do_not():

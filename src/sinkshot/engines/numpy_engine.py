@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from sinkshot import preprocess
 from sinkshot.bank import FeatureBank
-from sinkshot.engines._job import Job, prior_is, true_shares
-from sinkshot.engines._judging import accuracy, rejection
+from sinkshot.engines.job import Job, prior_is, true_shares
+from sinkshot.engines.metrics import accuracy, rejection
 from sinkshot.episodes import Episodes
 from sinkshot.methods import bms
 from sinkshot.task import Array, GramTask, Scores, Task
@@ -135,7 +135,7 @@ class Engine:
         """Whether a kernel does all of it: BMS, where the task's rows have one mean or none."""
         return self.job.method.function is bms.bms and self.centring is not None and not self.centring.apart
 
-    def _of_kernel(self) -> tuple[bool, bool]:
+    def _gram_steps(self) -> tuple[bool, bool]:
         """Whether a kernel centres and normalises Gram matrices; a task's mean goes before its parts', for digits."""
         centre, apart, normalise = self.centring or (False, False, False)
         return centre or apart, normalise and not apart

@@ -19,7 +19,7 @@ import torch
 import triton
 import triton.language as tl
 
-from sinkshot.kernels.gpu_draw import Drawn, draw_balanced
+from sinkshot.kernels.draw_triton import Drawn, draw_balanced
 
 if TYPE_CHECKING:
     from sinkshot.methods.bms import Settings

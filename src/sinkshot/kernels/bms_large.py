@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkshot.kernels.threads import announced, cached, workers
-from sinkshot.methods._algebra import one_hot
+from sinkshot.kernels.jit import announced, cached, workers
+from sinkshot.methods.algebra import one_hot
 from sinkshot.methods.bms import LEAST_LOGIT, Settings, column_target, first_min_size, min_size_of
 from sinkshot.task import Task
 from sinkshot.threads import ONE_BLAS_THREAD

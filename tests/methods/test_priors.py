@@ -7,7 +7,7 @@ import pytest
 from peers import episodes
 
 from sinkshot import METHODS, InputError
-from sinkshot.methods._prior import estimate, proportions
+from sinkshot.methods.priors import estimate, proportions
 from sinkshot.preprocess import apply
 from sinkshot.task import GramTask
 

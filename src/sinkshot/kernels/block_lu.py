@@ -5,7 +5,7 @@ inverse is kept. Matrices are [N8, N8 or more]; right-hand sides are [N8, c8], a
 them in a register. Functions are parts of compiled engines.
 """
 
-from sinkshot.kernels.lanes import ONE, Floats, each, load, part, store, zeros
+from sinkshot.kernels.simd import ONE, Floats, each, load, part, store, zeros
 
 
 @part

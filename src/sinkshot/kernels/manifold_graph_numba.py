@@ -2,15 +2,14 @@
 
 Rows of a graph stand queries first, then supports, then centroids: n rows, N points with the centroids, N8 with
 padding, which nothing is joined to. Arrays of N by N are treated whole, eight columns at a time; only exponentials are
-taken of neighbours alone. Functions are parts of the engine in `kernels.manifold`.
+taken of neighbours alone. Functions are parts of the engine in `kernels.manifold_numba`.
 """
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from sinkshot.kernels.adam import products
-from sinkshot.kernels.lanes import (
+from sinkshot.kernels.simd import (
     INFINITE,
     ONE,
     TWO,
@@ -26,6 +25,7 @@ from sinkshot.kernels.lanes import (
     where_larger,
     zeros,
 )
+from sinkshot.kernels.tim_numba import products
 from sinkshot.methods._manifold import EPSILON
 
 _EPSILON, _HALF, _LARGEST = np.float32(EPSILON), np.float32(0.5), np.finfo(np.float32).max

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkshot.bank import FeatureBank
-from sinkshot.engines._job import Job
-from sinkshot.engines._numpy import Engine
+from sinkshot.engines.job import Job
+from sinkshot.engines.numpy_engine import Engine
 from sinkshot.errors import InputError
 from sinkshot.task import Array
 

@@ -32,7 +32,7 @@ STORES: dict[str, tuple[str, np.dtype[Any]]] = {
 }
 
 
-class Growing:
+class ResumableWriter:
     """A bank on its way to a file; use it in a `with`, `append` rows in order, then `finish`."""
 
     def __init__(
@@ -66,7 +66,7 @@ class Growing:
         self.changed = np.empty(0, np.int64)  # rows that were there, made from what has changed since
         self.file: BinaryIO
 
-    def __enter__(self) -> Growing:
+    def __enter__(self) -> ResumableWriter:
         with _sentences(self.path), contextlib.ExitStack() as held:
             self._must_fit()
             held.enter_context(locks.alone(*_lock(self.path)))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from sinkshot.engines._job import Job, by_inner_products, epochs_of, prior_is
-from sinkshot.engines._judging import OUT_OF_RANGE
-from sinkshot.engines._numpy import Engine
+from sinkshot.engines.job import Job, by_inner_products, epochs_of, prior_is
+from sinkshot.engines.metrics import OUT_OF_RANGE
+from sinkshot.engines.numpy_engine import Engine
 from sinkshot.episodes import Episodes
 from sinkshot.errors import InputError
 from sinkshot.methods import bms
-from sinkshot.methods._prior import estimate
+from sinkshot.methods.priors import estimate
 from sinkshot.task import Array, Scores
 
 _MOST_ROWS = 600  # of an episode: its Gram matrix should stay in a core's cache
@@ -45,7 +45,7 @@ class NumbaEngine(Engine):
         return max(16, min(1024, _WORK // (job.rows**2 * job.recipe.way * (epochs_of(job) + 1))))
 
     def _rows(self) -> Array:
-        from sinkshot.kernels.gram import padded
+        from sinkshot.kernels.gram_numba import padded
 
         rows = padded(super()._rows())
         largest = max(float(rows.max()), -float(rows.min()))
@@ -54,14 +54,14 @@ class NumbaEngine(Engine):
         return rows
 
     def _scores(self, rows: Array, chunk: Episodes) -> Scores:
-        from sinkshot.kernels import cpu, gram
+        from sinkshot.kernels import bms_numba, gram_numba
 
         way, hyper = self.job.recipe.way, self._hyper(chunk)
-        centre, normalise = self._of_kernel()
+        centre, normalise = self._gram_steps()
         if not self._fused() or prior_is(hyper, "estimated"):
             with self._timed("prepare"):
                 both = np.hstack([chunk.support, chunk.query])  # [R, N]
-                matrices = gram.gram_matrices(rows, both, centre=centre, normalise=normalise)
+                matrices = gram_numba.gram_matrices(rows, both, centre=centre, normalise=normalise)
                 task = self._gram_task(matrices, chunk.support_labels)
         with self._timed("classify"):
             if not self._fused():
@@ -69,4 +69,6 @@ class NumbaEngine(Engine):
             shares = estimate(task) if prior_is(hyper, "estimated") else hyper["prior"]
             settings = bms.decide(way, chunk.support.shape[1], **{**hyper, "prior": shares})
             arrays = (rows, chunk.support, chunk.support_labels, chunk.query)
-            return Scores(cpu.bms_episodes(*arrays, way=way, centre=centre, normalise=normalise, settings=settings))
+            return Scores(
+                bms_numba.bms_episodes(*arrays, way=way, centre=centre, normalise=normalise, settings=settings)
+            )

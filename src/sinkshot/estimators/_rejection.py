@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkshot.kernels.neighbours import Neighbours, over
-from sinkshot.methods._algebra import by_query, rows_of, softmax
+from sinkshot.methods.algebra import by_query, rows_of, softmax
 from sinkshot.methods.bms import Settings, unit
 from sinkshot.methods.bms_open import solve
 from sinkshot.methods.oslo import sigmoid
@@ -17,7 +17,7 @@ from sinkshot.task import Task
 Floats = NDArray[np.floating[Any]]
 
 
-class Rejecting:
+class Rejection:
     """A solved task: its classes, its rows' labels and chances to be unknown, and the same of new rows.
 
     Constants are the defaults of the method `bms-open`.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkshot.kernels.threads import announced, cached
+from sinkshot.kernels.jit import announced, cached
 
 Floats = NDArray[Any]  # float32 or float64
 

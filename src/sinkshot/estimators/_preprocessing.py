@@ -18,7 +18,7 @@ Rows = NDArray[Any]
 FORM = {"dtype": (np.float64, np.float32), "ensure_all_finite": False}
 
 
-class Chained(BaseEstimator):  # type: ignore[misc]
+class PreprocessedEstimator(BaseEstimator):  # type: ignore[misc]
     """An estimator with a chain: takes its means from the rows of `fit` and uses them again on every later row."""
 
     def _fit_chain(self, x: Rows) -> Rows:
@@ -75,7 +75,7 @@ def plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-class PEME(OneToOneFeatureMixin, TransformerMixin, Chained):  # type: ignore[misc]
+class PEME(OneToOneFeatureMixin, TransformerMixin, PreprocessedEstimator):  # type: ignore[misc]
     """Preprocess features by a chain of steps: power, unit length, mean subtraction, unit length.
 
     Parameters

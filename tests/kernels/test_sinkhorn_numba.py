@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sinkshot.kernels.sinkhorn import balance as compiled
-from sinkshot.kernels.sinkhorn import rebalance
+from sinkshot.kernels.sinkhorn_numba import balance as compiled
+from sinkshot.kernels.sinkhorn_numba import rebalance
 from sinkshot.methods import _sinkhorn, protolp
 
 

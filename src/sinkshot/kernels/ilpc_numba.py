@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkshot.kernels.lanes import LOG2_E, ONE, WIDTH, Floats, exp2, load, part, store, where_larger, zeros
-from sinkshot.kernels.threads import engine, in_batches
+from sinkshot.kernels.jit import engine, in_batches
+from sinkshot.kernels.simd import LOG2_E, ONE, WIDTH, Floats, exp2, load, part, store, where_larger, zeros
 
 _TOP, _SUM, _OWN = range(3)  # rows of `_Work.rows`: largest score; sum of exp(score - largest); score of the own class
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Trained:
+class NeedsTraining:
     """A method that cannot run on a feature bank, and why."""
 
     name: str
@@ -19,8 +19,8 @@ class Trained:
     reason: str
 
 
-TRAINED = (
-    Trained(
+NEEDS_TRAINING = (
+    NeedsTraining(
         "matching-net",
         ("Matching Networks",),
         False,
@@ -28,7 +28,7 @@ TRAINED = (
         "It trains the backbone, and layers that read the whole support set, on episodes; its vote of the supports on "
         "given features is here as matching.",
     ),
-    Trained(
+    NeedsTraining(
         "maml",
         ("MAML",),
         False,
@@ -36,7 +36,7 @@ TRAINED = (
         "It learns a starting point for all weights of a network and trains them further on the supports of each task, "
         "so that no task has the features of another.",
     ),
-    Trained(
+    NeedsTraining(
         "protonet",
         ("ProtoNet",),
         False,
@@ -44,7 +44,7 @@ TRAINED = (
         "It trains the backbone on episodes so that class means classify well; on given features what is left of it is "
         "simpleshot-un.",
     ),
-    Trained(
+    NeedsTraining(
         "leo",
         ("LEO",),
         False,
@@ -52,21 +52,21 @@ TRAINED = (
         "It learns on the base classes a code for the weights of a classifier, and searches in that code for each "
         "task; every backbone needs a code of its own.",
     ),
-    Trained(
+    NeedsTraining(
         "manifold-mixup",
         ("Manifold Mixup",),
         False,
         "Verma et al. 2019",
         "It is a way to train a backbone, on mixtures of hidden states; every method here can use its features.",
     ),
-    Trained(
+    NeedsTraining(
         "s2m2",
         ("S2M2_R",),
         False,
         "Mangla et al. 2020",
         "It is a way to train a backbone, by rotations and manifold mixup; every method here can use its features.",
     ),
-    Trained(
+    NeedsTraining(
         "deepemd",
         ("DeepEMD",),
         False,
@@ -74,7 +74,7 @@ TRAINED = (
         "It compares images patch by patch on their feature maps, and trains the backbone for it; a bank has one "
         "vector for an image.",
     ),
-    Trained(
+    NeedsTraining(
         "feat",
         ("FEAT",),
         False,
@@ -82,35 +82,35 @@ TRAINED = (
         "It learns on the base classes a transformer that adapts class means to each other; without that training it "
         "is the nearest class mean.",
     ),
-    Trained(
+    NeedsTraining(
         "renet",
         ("RENet",),
         False,
         "Kang et al. 2021",
         "It learns how places of feature maps relate, within an image and between two; a bank has no maps.",
     ),
-    Trained(
+    NeedsTraining(
         "peeler",
         ("PEELER",),
         False,
         "Liu et al. 2020",
         "It trains the backbone on episodes that hold strangers, and with it a scale of each feature for each class.",
     ),
-    Trained(
+    NeedsTraining(
         "dsn-mr",
         ("DSN-MR",),
         True,
         "Simon et al. 2020",
         "It trains the backbone so that each class fills a subspace of its own, by which queries are then classified.",
     ),
-    Trained(
+    NeedsTraining(
         "epnet",
         ("EPNet",),
         True,
         "Rodríguez et al. 2020",
         "It trains the backbone through a propagation of embeddings over each task, so that they propagate well.",
     ),
-    Trained(
+    NeedsTraining(
         "mct",
         ("MCT",),
         True,
@@ -118,7 +118,7 @@ TRAINED = (
         "It learns on episodes, with the backbone and the metric, how sure to be of each query; with a fixed metric "
         "what is left of it is soft-kmeans.",
     ),
-    Trained(
+    NeedsTraining(
         "lst",
         ("LST+MAP",),
         True,
@@ -126,7 +126,7 @@ TRAINED = (
         "Its transform of the latent space was built together with the backbone it was entered with; what follows the "
         "transform is MAP, which is here as pt-map.",
     ),
-    Trained(
+    NeedsTraining(
         "illu-aug",
         ("Illu-Aug", "Illu-Aug-re"),
         True,
