@@ -12,7 +12,7 @@ from sinkshot.task import Scores, Task
 
 __version__ = "0.1.0"
 
-_ESTIMATORS = ("PEME", "BMSClassifier", "NearestClassMean", "SoftKMeansClassifier")
+_ESTIMATORS = ("FewShotClassifier", "PEME", "BMSClassifier", "NearestClassMean", "SoftKMeansClassifier")
 _LATER = dict.fromkeys(_ESTIMATORS, "sinkshot.estimators") | {"tune": "sinkshot.tuning"}
 
 __all__ = [

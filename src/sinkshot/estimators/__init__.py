@@ -7,5 +7,6 @@ it, and reads unlabelled rows (y == -1) as the queries of a single task.
 from sinkshot.estimators._bms import UNKNOWN, BMSClassifier
 from sinkshot.estimators._preprocessing import PEME
 from sinkshot.estimators._prototypes import NearestClassMean, SoftKMeansClassifier
+from sinkshot.estimators.few_shot import FewShotClassifier
 
-__all__ = ["PEME", "UNKNOWN", "BMSClassifier", "NearestClassMean", "SoftKMeansClassifier"]
+__all__ = ["PEME", "UNKNOWN", "BMSClassifier", "FewShotClassifier", "NearestClassMean", "SoftKMeansClassifier"]

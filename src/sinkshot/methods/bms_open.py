@@ -37,6 +37,7 @@ Spreading = Callable[[Array], Array]
     transductive=True,
     preprocess="PEMnE",
     gram=True,
+    rejects=True,
     reference="Hu, Pateux, Gripon 2021 (BMS), with inlierness as in Boudiaf et al. 2023 (OSLO); this library",
 )
 def bms_open(

@@ -32,6 +32,7 @@ class Method:
     features: bool = False  # needs features of the base classes (`Task.base`), not only their mean
     ordered: bool = False  # its public form depends on which support of a class comes first
     open_set: bool = False  # differs from another method by its score of the unknown alone
+    rejects: bool = False  # its score of the unknown is a probability
     least_shots: int = 1  # supports that it needs of each class
     imbalanced: Mapping[str, Any] = field(default_factory=dict)  # the authors' constants for unequal query sizes
     fixed: Mapping[str, Any] = field(default_factory=dict)  # hyper-parameters that make it a method of its own
@@ -109,6 +110,7 @@ def register(
     features: bool = False,
     ordered: bool = False,
     open_set: bool = False,
+    rejects: bool = False,
     least_shots: int = 1,
     imbalanced: Mapping[str, Any] | None = None,
     **fixed: Any,
@@ -135,6 +137,7 @@ def register(
             features=features,
             ordered=ordered,
             open_set=open_set,
+            rejects=rejects,
             least_shots=least_shots,
             imbalanced=imbalanced or {},
             fixed=fixed,

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sinkshot.report.page import DASH, count, number, percent, seconds, signed
-from sinkshot.report.table_cells import Place, texts
+from sinkshot.report.places import Place, texts
 
 if TYPE_CHECKING:
     from sinkshot.report.leaderboard import Board, Spot
     from sinkshot.report.pairs import Match
     from sinkshot.report.studies import Report, Section, Shown
-    from sinkshot.studies.run import Outcome
+    from sinkshot.studies.running import Outcome
 
 _SIGNS = {"level": "≈", "above": "▲", "below": "▼"}
 

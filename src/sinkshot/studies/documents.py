@@ -12,7 +12,7 @@ from pathlib import Path as File
 from typing import Any
 
 from sinkshot.errors import InputError
-from sinkshot.studies.toml_positions import Path, lines, nearest
+from sinkshot.studies.lines import Path, lines, nearest
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from sinkshot.files import replacing
-from sinkshot.report.table_cells import Place, places
+from sinkshot.report.places import Place, places
 from sinkshot.studies.study import Cell, Column, Row, Sheet, Study
 
 if TYPE_CHECKING:
-    from sinkshot.studies.run import Stored
+    from sinkshot.studies.running import Stored
 
 PARQUET_NEEDS = "it needs pyarrow, which pip install 'sinkshot[parquet]' brings."
 

@@ -1,0 +1,111 @@
+"""Label rows that come after `fit`: one prototype a class, taken from a pool that was labelled as a whole.
+
+A transductive method labels a pool and nothing else. The head keeps what the pool taught: the mean of each class, each
+row counted as much as it belongs there, behind the mean of the class means. Its logits are `scale` times the cosines
+plus the log of the class shares, and `scale` is chosen so that the head is as sure as the method was of the pool.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+
+Floats = NDArray[np.floating[Any]]
+SCALES = (1.0, 200.0)  # between which the scale is looked for
+DEFAULT_SCALE = 10.0  # where no row can tell
+_MOST_ROWS = 20_000  # of a pool, to choose the scale by
+
+
+@dataclass(frozen=True)
+class PrototypeHead:
+    """Prototypes behind a centre, and how sure to be of them."""
+
+    centre: Floats  # [d]
+    prototypes: Floats  # [way, d], of unit length
+    scale: float
+    shares: Floats  # [way], of the classes
+
+    def cosines(self, rows: Floats) -> Floats:
+        """Return the cosines [n, way] of rows [n, d] to the prototypes."""
+        return np.asarray(unit_length(rows - self.centre) @ self.prototypes.T)
+
+    def probabilities(self, rows: Floats) -> Floats:
+        """Return the class probabilities [n, way] of rows [n, d], independent of the other rows."""
+        return _softmax(self.scale * self.cosines(rows) + np.log(self.shares))
+
+
+@dataclass(frozen=True)
+class FittedHead:
+    """A head, and the cosines of the rows it was taken from, each to prototypes that do not count the row itself."""
+
+    head: PrototypeHead
+    left_out: Floats  # [n, way]
+
+
+def fit_head(rows: Floats, membership: Floats, target: Floats) -> FittedHead:
+    """Take a head from rows [n, d].
+
+    Parameters
+    ----------
+    rows : array of shape (n, d)
+    membership : array of shape (n, way)
+        How much each row counts for each class; every class has some.
+    target : array of shape (n, way)
+        Probabilities of each row, which the head's should resemble.
+    """
+    sizes = membership.sum(axis=0)  # [way]
+    centre = ((membership.T @ rows) / sizes[:, None]).mean(axis=0)
+    if len(sizes) == 1:
+        centre = np.zeros_like(centre)  # a single class would be centred onto zero
+    z = unit_length(rows - centre)
+    sums = membership.T @ z  # [way, d]
+    head = PrototypeHead(centre, unit_length(sums), DEFAULT_SCALE, _shares(sizes).astype(rows.dtype))
+    left_out, usable = _leave_one_out(z, sums, membership)
+    chosen = np.flatnonzero(usable)[:: max(1, int(usable.sum()) // _MOST_ROWS)]
+    if len(chosen) and len(sizes) > 1:
+        scale = _scale(left_out[chosen], target[chosen], np.log(head.shares))
+        head = PrototypeHead(centre, head.prototypes, scale, head.shares)
+    return FittedHead(head, left_out)
+
+
+def _shares(sizes: Floats) -> Floats:
+    """Class shares with one row more for each class, so that a class that is absent stays possible."""
+    return np.asarray((sizes + 1) / (sizes.sum() + len(sizes)))
+
+
+def _leave_one_out(z: Floats, sums: Floats, membership: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+    """Cosines [n, way] of each row to class sums without it, and whether each of its classes is left with anything."""
+    inner = z @ sums.T  # [n, way]
+    own = np.sum(z * z, axis=1, keepdims=True)  # one, or zero for a row without direction
+    squares = np.sum(sums * sums, axis=1) - 2 * membership * inner + membership**2 * own
+    least = 1e-6 * np.maximum(np.sum(sums * sums, axis=1), 1e-30)
+    alone = squares <= least
+    cosines = np.where(alone, 0.0, (inner - membership * own) / np.sqrt(np.where(alone, 1.0, squares)))
+    return np.clip(cosines, -1, 1).astype(z.dtype), ~(alone & (membership > 0.5)).any(axis=1)
+
+
+def _scale(cosines: Floats, target: Floats, log_shares: Floats) -> float:
+    """The scale of the cosines at which the head's cross-entropy to the target is least."""
+
+    def cross_entropy(log_scale: float) -> float:
+        logits = np.exp(log_scale) * cosines + log_shares
+        logits = logits - logits.max(axis=1, keepdims=True)
+        return float(np.mean(np.log(np.exp(logits).sum(axis=1)) - np.sum(target * logits, axis=1)))
+
+    bounds = (float(np.log(SCALES[0])), float(np.log(SCALES[1])))
+    return float(np.exp(minimize_scalar(cross_entropy, bounds=bounds, method="bounded").x))
+
+
+def unit_length(rows: Floats) -> Floats:
+    """Return rows of unit length; a zero row stays zero."""
+    length = np.linalg.norm(rows, axis=-1, keepdims=True)
+    return np.asarray(rows / np.where(length > 0, length, 1))
+
+
+def _softmax(logits: Floats) -> Floats:
+    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return np.asarray(weights / weights.sum(axis=-1, keepdims=True))

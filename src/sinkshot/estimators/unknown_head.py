@@ -1,0 +1,136 @@
+"""Tell rows of no class among those that come after `fit`, and learn from rows that are known to belong to none.
+
+A method gives each row of its pool a probability of belonging to no class. The head learns to repeat it for new rows
+from two kinds of evidence: the cosine to the nearest prototype, and what the method said of the nearest rows of the
+pool. Slopes and intercept come from a logistic regression on the pool itself, so the scale is the pool's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.floating[Any]]
+NEIGHBOURS = 10  # rows of the pool that are asked about a new one
+MOST_REFERENCES = 5_000  # rows of the pool that are kept
+_RIDGE = 1.0  # pseudo-rows that pull a slope to zero
+_BLOCK = 1_024  # rows compared with the references at once
+_LOGIT_LIMIT = 12.0
+
+
+@dataclass(frozen=True)
+class UnknownHead:
+    """References of the pool and the logistic regression on their evidence."""
+
+    references: Floats  # [m, d], centred and of unit length
+    unknown: Floats  # [m], their probability of belonging to no class
+    coefficients: Floats  # [3]: of the nearest prototype's cosine, of the neighbours' logit, and the intercept
+
+    def probabilities(self, rows: Floats, cosines: Floats) -> Floats:
+        """Return the probability [n] of belonging to no class.
+
+        Parameters
+        ----------
+        rows : array of shape (n, d)
+            Centred and of unit length, as the references are.
+        cosines : array of shape (n, way)
+            Their cosines to the prototypes.
+        """
+        around = _around(rows, self.references, self.unknown, itself=None)
+        return sigmoid(_evidence(cosines, around) @ self.coefficients).astype(rows.dtype)
+
+
+def fit_unknown_head(rows: Floats, cosines: Floats, unknown: Floats) -> UnknownHead:
+    """Learn to repeat `unknown` [n] from rows [n, d] and their cosines [n, way] to the prototypes."""
+    kept = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), MOST_REFERENCES)).astype(np.int64))
+    references, of_references = rows[kept], unknown[kept]
+    around = _around(references, references, of_references, itself=np.arange(len(kept)))
+    evidence = _evidence(cosines[kept], around)
+    return UnknownHead(references, of_references, _logistic_regression(evidence, of_references, penalised=2))
+
+
+def learn_from_outsiders(
+    rows: Floats, unknown: Floats, labelled: NDArray[np.bool_], outsiders: NDArray[np.bool_]
+) -> Floats:
+    """Return `unknown` [n] after what known outsiders say: a row nearer to one of them than to a label is less known.
+
+    The evidence is the cosine to the nearest outsider minus that to the nearest labelled row. How much it says is
+    learnt from the labelled rows and the outsiders themselves, each without itself, by logistic regression.
+    """
+    marked = np.flatnonzero(labelled | outsiders)
+    nearer = _nearest(rows, rows[outsiders], np.flatnonzero(outsiders)) - _nearest(
+        rows, rows[labelled], np.flatnonzero(labelled)
+    )
+    truth = outsiders[marked].astype(np.float64)
+    weights = np.where(truth > 0, len(truth) / max(truth.sum(), 1), len(truth) / max((1 - truth).sum(), 1)) / 2
+    evidence = np.column_stack([nearer[marked], np.ones(len(marked))])
+    slope, intercept = _logistic_regression(evidence, truth, penalised=1, weights=weights)
+    updated = sigmoid(logit(unknown) + max(float(slope), 0.0) * nearer + float(intercept) * (slope > 0))
+    return np.asarray(np.where(outsiders, 1.0, np.where(labelled, 0.0, updated)), dtype=unknown.dtype)
+
+
+def _evidence(cosines: Floats, around: Floats) -> Floats:
+    return np.column_stack([cosines.max(axis=1), logit(around), np.ones(len(around))]).astype(np.float64)
+
+
+def _blocks(count: int) -> Iterator[slice]:
+    return (slice(first, first + _BLOCK) for first in range(0, count, _BLOCK))
+
+
+def _around(rows: Floats, references: Floats, unknown: Floats, itself: NDArray[np.int64] | None) -> Floats:
+    """Mean of `unknown` over the nearest references of each row [n]; `itself` numbers a row among the references."""
+    wanted = min(NEIGHBOURS, len(references) - (itself is not None))
+    if wanted < 1:
+        return np.full(len(rows), 0.5)
+    around = np.empty(len(rows))
+    for block in _blocks(len(rows)):
+        cosines = rows[block] @ references.T
+        if itself is not None:
+            cosines[np.arange(len(cosines)), itself[block]] = -2.0
+        nearest = np.argpartition(-cosines, wanted - 1, axis=1)[:, :wanted]
+        around[block] = unknown[nearest].mean(axis=1)
+    return around
+
+
+def _nearest(rows: Floats, others: Floats, numbers: NDArray[np.int64]) -> Floats:
+    """Largest cosine [n] of each row to others, which have these numbers among the rows and do not count themselves."""
+    largest = np.empty(len(rows))
+    for block in _blocks(len(rows)):
+        cosines = rows[block] @ others.T
+        cosines[np.arange(block.start, block.start + len(cosines))[:, None] == numbers] = -1.0
+        largest[block] = cosines.max(axis=1, initial=-1.0)
+    return largest
+
+
+def _logistic_regression(
+    evidence: Floats, target: Floats, penalised: int, weights: Floats | None = None, steps: int = 30
+) -> Floats:
+    """Coefficients of a logistic regression on soft targets by Newton's method; the first `penalised` have a ridge."""
+    weights = np.ones(len(target)) if weights is None else weights
+    ridge = np.where(np.arange(evidence.shape[1]) < penalised, _RIDGE, 1e-3)
+    coefficients = np.zeros(evidence.shape[1])
+    for _ in range(steps):
+        probability = sigmoid(evidence @ coefficients)
+        gradient = evidence.T @ (weights * (probability - target)) + ridge * coefficients
+        curvature = (evidence * (weights * probability * (1 - probability))[:, None]).T @ evidence
+        step = np.linalg.solve(curvature + np.diag(ridge), gradient)
+        coefficients = coefficients - step * min(1.0, 5.0 / max(float(np.abs(step).max()), 1e-12))
+        if np.abs(step).max() < 1e-8:
+            break
+    return coefficients
+
+
+def sigmoid(x: Floats) -> Floats:
+    """Return 1 / (1 + exp(-x)) without overflow."""
+    return np.asarray(0.5 * (1 + np.tanh(0.5 * np.asarray(x))))
+
+
+def logit(probability: Floats) -> Floats:
+    """Return the log odds, between -12 and 12."""
+    least = float(sigmoid(np.asarray(-_LOGIT_LIMIT)))
+    clipped = np.clip(np.asarray(probability, dtype=np.float64), least, 1 - least)
+    return np.asarray(np.log(clipped) - np.log1p(-clipped))

@@ -1,0 +1,210 @@
+"""FewShotClassifier keeps scikit-learn's contract with any method, rejects, learns from outsiders, and reports."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+from sinkshot import METHODS, DataWarning, FewShotClassifier, InputError
+
+REJECTING = "bms-open"
+NAMES = np.array(["cat", "dog", "owl"], dtype=object)
+
+
+def pool(sizes=(60, 60, 60), shot=4, width=48, strangers=0, seed=0, signed=False, separation=3.0):
+    """Rows whose class raises every way-th column, strangers that raise others; the truth (-1: no class) and y."""
+    way = len(sizes)
+    truth = np.concatenate([np.tile(np.arange(way), shot), np.repeat(np.arange(way), sizes), np.full(strangers, -1)])
+    column = np.arange(width)
+    raised = (truth[:, None] == column % way) | ((truth[:, None] < 0) & (column // way % 4 == 0))
+    x = np.random.default_rng(seed).gamma(1.0 + separation * raised)
+    y = np.where(np.arange(len(truth)) < way * shot, truth, -1)
+    return (x - x.mean(axis=0) if signed else x), truth, y
+
+
+# scikit-learn's contract
+
+
+def test_it_passes_scikit_learns_checks_but_the_one_where_minus_one_is_a_class():
+    expected = {"check_classifiers_classes": "-1 is a class there, unlabelled here"}
+    checks = check_estimator(FewShotClassifier(), expected_failed_checks=expected, on_skip=None)
+    assert {check["check_name"] for check in checks if check["status"] == "xfail"} == set(expected)
+    assert {check["status"] for check in checks} <= {"passed", "skipped", "xfail"}
+
+
+def test_hyper_parameters_of_the_method_are_parameters():
+    model = FewShotClassifier("kmeans", steps=3)
+    assert model.get_params()["steps"] == 3
+    assert clone(model).set_params(steps=5).steps == 5
+    with pytest.raises(InputError, match=r"unknown parameter.*'stpes'.*'steps'"):
+        model.set_params(stpes=3)
+    with pytest.raises(InputError, match=r"unknown method 'kmens'.*kmeans"):
+        FewShotClassifier("kmens").fit(*pool()[::2])
+
+
+def test_a_grid_search_finds_the_hyper_parameter_that_works():
+    x, truth, _ = pool(separation=1.0)
+    search = GridSearchCV(FewShotClassifier("bms"), {"lam": [1e-6, 8.5], "preprocess": ["PEMnE", "MnE"]}, cv=3)
+    assert search.fit(x, truth).best_score_ > 0.6
+
+
+def test_it_stands_at_the_end_of_a_pipeline_and_keeps_column_names():
+    x, truth, y = pool()
+    frame = pd.DataFrame(x, columns=[f"f{i}" for i in range(x.shape[1])])
+    model = make_pipeline(StandardScaler(), FewShotClassifier()).fit(frame, y)
+    assert np.mean(model.predict(frame) == truth) > 0.9
+    named = FewShotClassifier().fit(frame, pd.Series(y))
+    assert named.feature_names_in_.tolist() == list(frame.columns)
+    with pytest.raises(ValueError, match="feature names"):
+        named.predict(frame.rename(columns={"f0": "g0"}))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_labels_a_pool_and_new_rows(method):
+    x, truth, y = pool(sizes=(12, 12, 12), shot=3)
+    base = pool(seed=2, sizes=(100, 100, 100))[0] if METHODS[method].features else None
+    quick = {"steps": 50} if method == "adaptive-manifold" else {}
+    model = FewShotClassifier(method, base=base, **quick).fit(x.astype(np.float32), y)
+    floor = 0.5 if METHODS[method].features or method == "openmax" else 0.9  # made rows are poor base classes
+    assert np.mean(model.transduction_ == truth) > floor
+    assert model.label_distributions_.shape == (len(x), 3)
+    np.testing.assert_allclose(model.label_distributions_.sum(axis=1), 1, atol=1e-5)
+    new, new_truth, _ = pool(seed=1)
+    assert np.mean(model.predict(new) == new_truth) > floor
+
+
+# labels
+
+
+def test_strings_and_every_mark_of_the_unlabelled_give_the_same_answer():
+    x, _, y = pool()
+    numbers = FewShotClassifier().fit(x, y)
+    for mark in (None, np.nan, "", pd.NA):
+        names = [NAMES[code] if code >= 0 else mark for code in y]
+        named = FewShotClassifier().fit(x, names)
+        assert named.classes_.tolist() == ["cat", "dog", "owl"]
+        assert np.array_equal(named.transduction_, NAMES[numbers.transduction_])
+
+
+def test_labelled_rows_keep_their_label():
+    x, _, y = pool()
+    y[:3] = [1, 2, 0]  # wrong on purpose
+    model = FewShotClassifier(REJECTING, unknown=0.5).fit(x, y)
+    assert np.array_equal(model.transduction_[y >= 0], y[y >= 0])
+    assert (model.unknown_[y >= 0] == 0).all()
+
+
+# preprocessing
+
+
+def test_auto_takes_the_power_for_features_that_are_never_negative_and_leaves_it_out_for_signed_ones():
+    x, truth, y = pool()
+    assert FewShotClassifier().fit(x, y).preprocess_.startswith("P")
+    signed, _, _ = pool(signed=True)
+    model = FewShotClassifier().fit(signed, y)
+    assert "P" not in model.preprocess_.replace("Ps", "")
+    assert np.mean(model.transduction_ == truth) > 0.9
+
+
+def test_a_chain_of_ones_own_is_used_as_it_is():
+    x, _, y = pool()
+    assert FewShotClassifier(preprocess="MnE").fit(x, y).preprocess_ == "MnE"
+    with pytest.raises(InputError, match="unknown preprocessing step"):
+        FewShotClassifier(preprocess="Q").fit(x, y)
+
+
+# new rows
+
+
+def test_new_rows_do_not_depend_on_each_other():
+    x, _, y = pool(strangers=30)
+    model = FewShotClassifier(REJECTING, unknown=0.5).fit(x, y)
+    new = pool(seed=1, strangers=30)[0]
+    np.testing.assert_allclose(model.predict_proba(new)[:5], model.predict_proba(new[:5]), atol=1e-12)
+    np.testing.assert_allclose(model.predict_unknown(new)[:5], model.predict_unknown(new[:5]), atol=1e-12)
+
+
+@pytest.mark.parametrize("names", [False, True])
+def test_a_saved_classifier_answers_alike(tmp_path, names):
+    x, _, y = pool(strangers=60)
+    model = FewShotClassifier(REJECTING, unknown=0.4).fit(x, np.where(y < 0, None, NAMES[y]) if names else y)
+    model.save(tmp_path / "model.safetensors")
+    loaded = FewShotClassifier.load(tmp_path / "model.safetensors")
+    new = pool(seed=1, strangers=60)[0]
+    assert np.array_equal(loaded.predict(new), model.predict(new))
+    assert np.array_equal(loaded.predict_proba(new), model.predict_proba(new))
+    assert np.array_equal(loaded.predict_unknown(new), model.predict_unknown(new))
+    assert loaded.get_params() == model.get_params()
+    assert np.array_equal(pickle.loads(pickle.dumps(model)).predict(new), model.predict(new))
+
+
+def test_a_damaged_model_is_refused_in_a_sentence(tmp_path):
+    x, _, y = pool()
+    file = tmp_path / "model.safetensors"
+    FewShotClassifier().fit(x, y).save(file)
+    whole = file.read_bytes()
+    for cut in (0, 7, 100, len(whole) // 2, len(whole) - 1):
+        file.write_bytes(whole[:cut])
+        with pytest.raises(InputError):
+            FewShotClassifier.load(file)
+    file.write_bytes(whole.replace(b'\\"scale\\"', b'\\"scalp\\"'))
+    with pytest.raises(InputError, match="damaged"):
+        FewShotClassifier.load(file)
+
+
+# what it says of itself
+
+
+def test_the_report_tells_sizes_agreement_and_rejections():
+    x, _, y = pool(sizes=(120, 30, 30))
+    report = FewShotClassifier().fit(x, y).report_
+    assert (report.rows, report.labelled) == (len(x), 12)
+    assert report.leave_one_out > 0.8
+    assert report.agreement > 0.8
+    assert np.all(np.abs(report.class_sizes - [120, 30, 30]) < 15)
+    assert (report.class_size_errors >= 0).all()
+    assert report.rejected == 0
+
+
+def test_labels_that_contradict_the_answer_are_told():
+    x, _, y = pool(shot=10)
+    y[:30] = np.random.default_rng(0).permutation(y[:30])
+    with pytest.warns(DataWarning, match="labelled rows contradict"):
+        FewShotClassifier().fit(x, y)
+
+
+def test_equal_rows_are_told():
+    x, _, y = pool()
+    x[y < 0] = x[-1]
+    with pytest.warns(DataWarning, match="all unlabelled rows are equal"):
+        FewShotClassifier().fit(x, y)
+
+
+@pytest.mark.filterwarnings("ignore::sinkshot.DataWarning")
+@pytest.mark.parametrize("unknown", [None, 0.5])
+def test_odd_pools_get_an_answer(unknown):
+    x, truth, y = pool()
+    model = FewShotClassifier(REJECTING, unknown=unknown)
+    alone = np.flatnonzero(y < 0)[:1]
+    one_query = np.r_[np.flatnonzero(y >= 0), alone]
+    assert len(model.fit(x[one_query], y[one_query]).transduction_) == len(one_query)
+    assert np.mean(model.fit(x, truth).predict(x) == truth) > 0.9  # no queries
+    one_class = np.where(y == 0, 0, -1)
+    assert set(model.fit(x, one_class).transduction_) <= {0, -1}
+    unequal = y.copy()
+    unequal[np.flatnonzero(truth == 0)[:50]] = 0
+    unequal[np.flatnonzero(unequal == 1)[1:]] = -1
+    assert np.isfinite(model.fit(x, unequal).label_distributions_).all()
+    zero = x.copy()
+    zero[-5:] = 0
+    assert np.isfinite(model.fit(zero, y).label_distributions_).all()
+    many = pool(sizes=(3,) * 120, shot=1, width=240, separation=20.0)
+    assert np.mean(model.fit(many[0], many[2]).label_distributions_.argmax(axis=1) == many[1]) > 0.5
