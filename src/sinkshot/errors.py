@@ -4,13 +4,49 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
+import sys
 from collections.abc import Iterable
 from numbers import Integral, Real
 from typing import Any
 
+_HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+LONGEST = 4_000  # characters of a line of a message
+
+
+def printable(text: str) -> str:
+    """Return a text of others as one that is safe to show: control characters as escapes, on one line.
+
+    >>> printable("a\\x1b[31m.png\\n")
+    'a\\\\x1b[31m.png\\\\n'
+    """
+    return _HIDDEN.sub(lambda match: repr(match[0])[1:-1], text)
+
 
 class InputError(ValueError):
-    """Input that cannot be used. The message says what was given, what was expected and what to do."""
+    """Input that cannot be used. The message says what was given, what was expected and what to do.
+
+    Names and texts of files may stand in it as they are: control characters in it are escaped. `faults`, where there
+    are several, each have a line of their own.
+    """
+
+    def __init__(self, message: str, *faults: str) -> None:
+        super().__init__("\n  ".join(_cut(printable(str(line))) for line in (message, *faults)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), tuple(str(self).split("\n  "))
+
+
+def shown(value: Any) -> str:
+    """Return a value as a message shows it, cut short where it is long."""
+    try:
+        return f"{value!r:.200}"
+    except (ValueError, RecursionError):  # Python does not print integers of thousands of digits
+        return f"a very long {type(value).__name__}"
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 300]} ... {line[-200:]}"
 
 
 class DataWarning(UserWarning):
@@ -20,21 +56,25 @@ class DataWarning(UserWarning):
 def unknown_name(kind: str, given: str, known: Iterable[str]) -> InputError:
     """Return the error for a name nobody registered, with the nearest known ones."""
     names = sorted(known)
-    near = difflib.get_close_matches(str(given), names, n=3, cutoff=0.5)
+    near = difflib.get_close_matches(str(given)[:100], names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(repr(n) for n in near)}?" if near else f"known: {', '.join(names)}."
-    return InputError(f"unknown {kind} {given!r}; {hint}")
+    return InputError(f"unknown {kind} {given!r:.200}; {hint}")
 
 
 def whole(name: str, value: Any, least: int) -> int:
     """Return a hyper-parameter that must be a whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise InputError(f"{name} must be a whole number of at least {least}; {value!r} was given.")
+        raise InputError(f"{name} must be a whole number of at least {least}; {shown(value)} was given.")
     return int(value)
+
+
+def _finite(value: Any) -> bool:
+    return bool(-sys.float_info.max <= value <= sys.float_info.max)  # isfinite fails at an integer of 400 digits
 
 
 def number(name: str, value: Any, above: float = -math.inf) -> float:
     """Return a hyper-parameter that must be a finite number above `above`."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value) or value <= above:
+    if isinstance(value, bool) or not isinstance(value, Real) or not _finite(value) or value <= above:
         bound = "" if above == -math.inf else f" above {above:g}"
-        raise InputError(f"{name} must be a number{bound}; {value!r} was given.")
+        raise InputError(f"{name} must be a number{bound}; {shown(value)} was given.")
     return float(value)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from outcomes import EPISODES, HOSTILE, ODD, cell, odd, outcome_of, stored
 
+from sinkshot.errors import printable
 from sinkshot.report import markdown
 from sinkshot.report.cells import Record, flat, write_csv, write_parquet
 from sinkshot.report.latex import escape, latex_tables
@@ -252,7 +253,7 @@ def test_odd_names_survive_in_cells(tmp_path: Path) -> None:
     records = flat(outcome.studies, outcome.results)
     write_csv(tmp_path / "cells.csv", records)
     with (tmp_path / "cells.csv").open(encoding="utf-8", newline="") as file:
-        assert [line["row"] for line in csv.DictReader(file)] == [record.row for record in records]
+        assert [line["row"] for line in csv.DictReader(file)] == [printable(record.row) for record in records]
     assert records[0].row == f"{ODD} {HOSTILE}"
 
 

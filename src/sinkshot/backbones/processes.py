@@ -120,7 +120,7 @@ def _cause(error: BaseException | None) -> BaseException:
     if error is not None and (own or not (report or ended)):
         return error
     if report.get("kind") == "input":
-        return InputError(report["words"])
+        return InputError(*report["words"].split("\n  "))
     if report.get("kind") == "interrupt" or any(code in INTERRUPTED for code in ended.values()):
         return KeyboardInterrupt()
     for number, code in ended.items():

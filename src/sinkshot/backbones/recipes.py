@@ -7,7 +7,6 @@ A recipe is a short file in `backbones/recipes`, or one of your own, that says w
 from __future__ import annotations
 
 import dataclasses
-import tomllib
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +14,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from sinkshot.errors import InputError, number, unknown_name, whole
+from sinkshot.errors import InputError, number, shown, unknown_name, whole
+from sinkshot.foreign import limits, texts
 
 GROUPS = 8
 """A batch is drawn as eight groups that never meet but in batch norm, so 1, 2, 4 or 8 processes can share it."""
@@ -214,19 +214,32 @@ def _table(recipe: str | Path, above: tuple[str, ...]) -> dict[str, Any]:
     if name in above:
         raise InputError(f"the recipe {name!r} extends itself, by way of {' and '.join(above)}.")
     if name.endswith(".toml"):
-        if not Path(name).is_file():
+        if not Path(name).exists():
             raise InputError(f"there is no recipe file {name}; recipes that come along: {', '.join(names())}.")
-        content = Path(name).read_bytes()
+        content = _own_file(name)
     elif name in names():
-        content = (_folder() / f"{name}.toml").read_bytes()
+        content = (_folder() / f"{name}.toml").read_text(encoding="utf-8")
     else:
         raise unknown_name("recipe", name, names())
     try:
-        table = tomllib.loads(content.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        table = texts.toml(content)
+    except ValueError as error:  # of tomllib, or what goes beyond our limits
         raise InputError(f"the recipe {name} is no TOML: {error}") from error
     under = table.pop("extends", None)
+    if under is not None and not isinstance(under, str):
+        raise InputError(f"the recipe {name} extends {shown(under)}; the name of a recipe is expected.")
+    if len(above) > limits.DEPTH.value:
+        raise InputError(f"the recipe {name} extends one that extends another, and so on without end.")
     return table if under is None else _laid(table, _table(under, (*above, name)))
+
+
+def _own_file(name: str) -> str:
+    try:
+        return texts.text(name, limits.TOML)
+    except InputError as error:
+        raise InputError(f"the recipe {name} is no TOML: {error}") from error
+    except OSError as error:
+        raise InputError(f"the recipe {name} cannot be read: {error.strerror or error}.") from error
 
 
 def _laid(upper: Mapping[str, Any], under: Mapping[str, Any]) -> dict[str, Any]:
@@ -250,7 +263,7 @@ def _put(table: dict[str, Any], path: str, value: Any) -> None:
 def _made(kind: type, table: Any, place: str) -> Any:
     """Make a dataclass of `table`, whose place in the recipe is `place`."""
     if not isinstance(table, Mapping):
-        raise InputError(f"the recipe's {place or 'whole'} must be a table; {table!r} was given.")
+        raise InputError(f"the recipe's {place or 'whole'} must be a table; {shown(table)} was given.")
     fields = {f.name: f for f in dataclasses.fields(kind)}
     hints = typing.get_type_hints(kind)
     values = {}
@@ -271,7 +284,7 @@ def _value(kind: Any, value: Any, where: str) -> Any:
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin is dict:
         if not isinstance(value, Mapping):
-            raise InputError(f"the recipe's {where} must be a table; {value!r} was given.")
+            raise InputError(f"the recipe's {where} must be a table; {shown(value)} was given.")
         if inner[1] is Any:
             return dict(value)
         return {name: _value(inner[1], entry, f"{where}.{name}") for name, entry in value.items()}
@@ -279,14 +292,14 @@ def _value(kind: Any, value: Any, where: str) -> Any:
         fixed = None if inner[-1] is Ellipsis else len(inner)
         if not isinstance(value, list | tuple) or fixed not in (None, len(value)):
             raise InputError(
-                f"the recipe's {where} must be a list{f' of {fixed}' if fixed else ''}; {value!r} was given."
+                f"the recipe's {where} must be a list{f' of {fixed}' if fixed else ''}; {shown(value)} was given."
             )
         return tuple(_value(inner[0], entry, where) for entry in value)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         word = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}[kind]
-        raise InputError(f"the recipe's {where} must be {word}; {value!r} was given.")
+        raise InputError(f"the recipe's {where} must be {word}; {shown(value)} was given.")
     return value
 
 
@@ -297,4 +310,4 @@ def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
 
 def _between(name: str, value: float, low: float, high: float) -> None:
     if not low <= value <= high:
-        raise InputError(f"{name} must be a number from {low:g} to {high:g}; {value!r} was given.")
+        raise InputError(f"{name} must be a number from {low:g} to {high:g}; {shown(value)} was given.")

@@ -8,15 +8,17 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.segment import Segment
 
-from sinkshot.errors import InputError
+from sinkshot.errors import InputError, printable
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -26,14 +28,26 @@ _WIDE = 240  # columns of a table that goes to a file or a pipe
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 
+class _SafeConsole(Console):
+    """A console that shows control characters in names of files and classes as escapes."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(_safe(segment.text), segment.style)
+
+
 def out() -> Console:
     """Return the console for results."""
-    return Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else _WIDE)
+    return _SafeConsole(highlight=False, markup=False, width=None if sys.stdout.isatty() else _WIDE)
 
 
 def say(message: str) -> None:
     """Tell the person something that is not a result."""
-    print(message, file=sys.stderr, flush=True)
+    print(_safe(message), file=sys.stderr, flush=True)
+
+
+def _safe(text: str) -> str:
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def print_json(answer: Any) -> None:
@@ -48,7 +62,7 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
         with warnings.catch_warnings():
             _tell_log()
-            warnings.showwarning = lambda message, *_args, **_kwargs: say(f"warning: {message}")
+            warnings.showwarning = lambda message, *_args, **_kwargs: say(f"warning: {printable(str(message))}")
             try:
                 return command(*args, **kwargs)
             except (typer.Exit, typer.BadParameter):
@@ -65,7 +79,7 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
             except Exception as error:
                 if os.environ.get("SINKSHOT_DEBUG"):
                     raise
-                say(f"failed: {type(error).__name__}: {error}")
+                say(f"failed: {type(error).__name__}: {printable(str(error))}")
                 say("This is not your fault. SINKSHOT_DEBUG=1 shows where it happened; please report it.")
                 raise typer.Exit(FAILED) from None
 
@@ -74,7 +88,7 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
 
 class _Saying(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        say(record.getMessage())
+        say(printable(record.getMessage()))
 
 
 def _tell_log() -> None:
@@ -92,7 +106,7 @@ def progress_bar() -> Iterator[Callable[[str], Callable[[int, int], None]]]:
     with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as bars:
 
         def bar(title: str) -> Callable[[int, int], None]:
-            task = bars.add_task(title, total=None)
+            task = bars.add_task(escape(printable(title)), total=None)
             return lambda done, total: bars.update(task, completed=done, total=total)
 
         yield bar

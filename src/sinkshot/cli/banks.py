@@ -9,6 +9,7 @@ import typer
 
 from sinkshot.bank import describe, load
 from sinkshot.cli._console import guarded, out, print_json
+from sinkshot.errors import printable
 
 
 @guarded
@@ -28,7 +29,7 @@ def info(
     lines = {name: value for name, value in facts.items() if name != "meta"} | facts["meta"]
     widest = max(map(len, lines))
     for name, value in lines.items():
-        out().print(f"{name.replace('_', ' '):<{widest}}  {_words(value)}")
+        out().print(f"{printable(name.replace('_', ' ')):<{widest}}  {printable(_words(value))}")
 
 
 def _words(value: Any) -> str:

@@ -11,13 +11,14 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bars
 
 from sinkshot.cli._boards import print_boards
 from sinkshot.cli._console import INTERRUPTED, guarded, out, print_json, say
 from sinkshot.cli._studies import answer, listed, print_claims, print_list, print_missing, print_tables
-from sinkshot.errors import InputError, whole
+from sinkshot.errors import InputError, printable, whole
 from sinkshot.studies import reading
 from sinkshot.studies.catalogue import Catalogue
 from sinkshot.studies.expanding import expand
@@ -126,7 +127,13 @@ def progress_line(every: float = LINE_EVERY) -> Iterator[Callable[[Progress], No
         def tell(state: Progress) -> None:
             known: dict[str, Any] = {"cells": f"{state.done} of {state.cells} cells", "left": time_left(state)}
             total = bars.tasks[0].total or max(1, state.episodes_left)
-            bars.update(task, description=state.current, total=total, completed=total - state.episodes_left, **known)
+            bars.update(
+                task,
+                description=escape(printable(state.current)),
+                total=total,
+                completed=total - state.episodes_left,
+                **known,
+            )
 
         yield tell
 

@@ -130,6 +130,7 @@ def _changes(
     import tomllib
 
     from sinkshot.backbones import recipes
+    from sinkshot.foreign import texts
 
     found: dict[str, Any] = {}
     for text in given:
@@ -137,7 +138,7 @@ def _changes(
         if not equals or not key.strip():
             raise InputError(f"--set takes key=value, such as stage.train.rate=0.1; {text!r} was given.")
         try:
-            found[key.strip()] = tomllib.loads(f"x = {value}")["x"]
+            found[key.strip()] = texts.toml(f"x = {value}")["x"]
         except tomllib.TOMLDecodeError:
             found[key.strip()] = value.strip()
     single = {"network": network, "seconds": fit_seconds or None, "seed": seed}

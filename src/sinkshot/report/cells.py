@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
+from sinkshot.errors import printable
 from sinkshot.files import replacing
 from sinkshot.report.places import Place, places
 from sinkshot.studies.study import Cell, Column, Row, Sheet, Study
@@ -134,7 +135,7 @@ def write_csv(path: str | os.PathLike[str], records: Iterable[Record]) -> None:
     with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8", errors="replace") as file:
         writer = csv.DictWriter(file, [field.name for field in fields(Record)], lineterminator="\n")
         writer.writeheader()
-        writer.writerows(asdict(record) for record in records)
+        writer.writerows({name: _text(value) for name, value in asdict(record).items()} for record in records)
 
 
 def parquet_is_possible() -> bool:
@@ -156,5 +157,5 @@ def write_parquet(path: str | os.PathLike[str], records: Sequence[Record]) -> No
 
 
 def _text(value: Any) -> Any:
-    """Replace what never was text, such as bytes of a file name."""
-    return value.encode("utf-8", errors="replace").decode() if isinstance(value, str) else value
+    """Replace what never was text, such as bytes of a file name, and escape control characters."""
+    return printable(value.encode("utf-8", errors="replace").decode()) if isinstance(value, str) else value

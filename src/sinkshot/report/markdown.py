@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sinkshot.errors import printable
 from sinkshot.report.page import DASH, count, number, percent, seconds, signed
 from sinkshot.report.places import Place, texts
 
@@ -24,7 +25,7 @@ def escape(text: str) -> str:
     >>> escape("BMS* | a_b")
     'BMS\\* \\| a\\_b'
     """
-    return re.sub(r"([\\`*_\[\]<>|#~&$])", r"\\\1", " ".join(text.split()))
+    return re.sub(r"([\\`*_\[\]<>|#~&$])", r"\\\1", printable(" ".join(text.split())))
 
 
 def markdown_report(report: Report, outcome: Outcome) -> str:

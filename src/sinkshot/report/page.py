@@ -8,6 +8,7 @@ from typing import Any
 
 import jinja2
 
+from sinkshot.errors import printable
 from sinkshot.files import replacing
 
 DASH = "\N{EN DASH}"  # where there is no number
@@ -24,12 +25,18 @@ def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("sinkshot.report", ""),
         autoescape=True,  # names of banks and classes come from files of strangers
+        finalize=_shown,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters.update(percent=percent, number=number, signed=signed, count=count, seconds=seconds)
     return environment
+
+
+def _shown(value: Any) -> Any:
+    """Escape control characters in a name or text; what is HTML already stays."""
+    return "\n".join(map(printable, value.split("\n"))) if type(value) is str else value
 
 
 def percent(share: float, digits: int = 2) -> str:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path as File
 from typing import Any
 
-from sinkshot.errors import InputError
+from sinkshot.errors import InputError, shown
+from sinkshot.foreign import limits, texts
 from sinkshot.studies.lines import Path, lines, nearest
 
 
@@ -65,17 +66,15 @@ class Document:
     def __init__(self, file: File) -> None:
         self.file = file
         try:
-            text = file.read_bytes().decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise InputError(f"{file} is no text in UTF-8 (byte {error.start}); a TOML file must be.") from error
+            text = texts.text(file, limits.TOML)
         except OSError as error:
             raise InputError(f"{file} cannot be read: {error.strerror}.") from error
         try:
-            self.content = tomllib.loads(text)
+            self.content = texts.toml(text)
         except tomllib.TOMLDecodeError as error:
             raise InputError(f"{file}{_place(str(error), text)}") from error
-        except RecursionError as error:
-            raise InputError(f"{file} has brackets within brackets without end; a study needs a handful.") from error
+        except InputError as error:
+            raise InputError(f"{file}: {error}") from error
         self.lines = lines(text)
 
     def error(self, path: Path, sentence: str) -> InputError:
@@ -93,7 +92,7 @@ class Document:
 
     def unknown(self, path: Path, sentence: str, given: str, known: Collection[str]) -> InputError:
         """Return the error for a name that is not among the known ones, with the nearest of them."""
-        near = difflib.get_close_matches(given, known, n=2, cutoff=0.5)
+        near = difflib.get_close_matches(given[:100], known, n=2, cutoff=0.5)
         hint = f"did you mean {' or '.join(repr(name) for name in near)}?" if near else f"known: {', '.join(known)}."
         return self.error(path, f"{sentence}; {hint}")
 
@@ -101,7 +100,7 @@ class Document:
 def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return f"{value!r:.60}"
+    return shown(value)[:60]
 
 
 def _place(message: str, text: str) -> str:

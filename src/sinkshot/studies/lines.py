@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from bisect import bisect_left
 from collections.abc import Callable
 
 Path = tuple[str | int, ...]
@@ -37,6 +38,7 @@ class _Walk:
 
     def __init__(self, text: str) -> None:
         self.text, self.at = text, 0
+        self.breaks = [match.start() for match in re.finditer("\n", text)]
         self.found: dict[Path, int] = {}
         self.tables: dict[Path, int] = {}  # how many tables each [[array]] has so far
         here: Path = ()
@@ -52,7 +54,7 @@ class _Walk:
         return self.at
 
     def mark(self, path: Path) -> None:
-        self.found.setdefault(path, self.text.count("\n", 0, self.at) + 1)
+        self.found.setdefault(path, bisect_left(self.breaks, self.at) + 1)
 
     def keys(self) -> list[str]:
         """Read a dotted key."""

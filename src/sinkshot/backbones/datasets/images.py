@@ -120,8 +120,7 @@ def complain(faults: list[str]) -> None:
         return
     rest = [f"and {len(faults) - NAMED:,} more"] if len(faults) > NAMED else []
     many = "1 thing is" if len(faults) == 1 else f"{len(faults):,} things are"
-    lines = "\n  ".join([*faults[:NAMED], *rest])
-    raise InputError(f"{many} wrong with the images:\n  {lines}")
+    raise InputError(f"{many} wrong with the images:", *faults[:NAMED], *rest)
 
 
 def fitted(opened: Opened, size: int | None, margin: float) -> NDArray[np.uint8]:

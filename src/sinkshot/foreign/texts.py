@@ -1,0 +1,99 @@
+"""Texts: TOML that people write, JSON of our own files, and lists of names, each checked before it is parsed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tomllib
+from collections.abc import Iterator
+from typing import Any
+
+from sinkshot.errors import InputError, printable
+from sinkshot.foreign.files import content
+from sinkshot.foreign.limits import DEPTH, INTEGER, JSON, LINES, LIST, Limit
+
+_TOKENS = re.compile(
+    r'"""(?:\\.|[^\\])*?"{3,5}|\'\'\'.*?\'{3,5}|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'|#[^\n]*|[\[\]{}.=,\n]', re.S
+)
+_TOO_DEEP = f"it has more than {DEPTH.value} levels of brackets or keys within each other"
+
+
+def text(path: str | os.PathLike[str], limit: Limit, encoding: str = "utf-8") -> str:
+    """Return the text of a regular file that is not longer than the limit."""
+    try:
+        return content(path, limit).decode(encoding)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is no text in UTF-8 (byte {error.start}); save it as UTF-8.") from error
+
+
+def lines(path: str | os.PathLike[str]) -> list[str]:
+    """Return the lines of a list of names."""
+    found = text(path, LIST, "utf-8-sig")
+    if (count := found.count("\n")) > LINES.value:
+        raise InputError(f"{path} has {count:,} lines; {LINES.value:,} are the most that are read.")
+    return found.splitlines()
+
+
+def toml(written: str) -> dict[str, Any]:
+    """Parse TOML; errors of syntax are tomllib's, what goes beyond the limits is an InputError."""
+    _must_be_shallow(written)
+    try:
+        table = tomllib.loads(written)
+    except tomllib.TOMLDecodeError:
+        raise
+    except RecursionError as error:
+        raise InputError(f"{_TOO_DEEP}.") from error
+    except ValueError as error:  # Python reads no integer of thousands of digits, and no month of 13
+        raise InputError(f"it has a number or date that cannot be read ({error}).") from error
+    for key, value in _entries(table):
+        if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+            raise InputError(f"the value of {key!r:.60} is an integer of more than {INTEGER.value} bits.")
+        if isinstance(value, str) and printable(plain := re.sub("[\t\n\r]", "", value)) != plain:
+            raise InputError(f"the text of {key!r:.60} has control characters; write plain text.")
+        if printable(key) != key:
+            raise InputError(f"the key {key!r:.60} has control characters; write plain text.")
+    return table
+
+
+def json_object(written: str | bytes, what: str = "it") -> dict[str, Any]:
+    """Parse a JSON object of ours; anything wrong with it is an InputError."""
+    if len(written) > JSON.value:
+        raise InputError(
+            f"{what} has a JSON text of {len(written):,} bytes; {JSON.value:,} are the most that are read."
+        )
+    try:
+        found = json.loads(written)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{what} is not valid JSON ({error}).") from error
+    if not isinstance(found, dict):
+        raise InputError(f"{what} holds a JSON {type(found).__name__}; an object is expected.")
+    return found
+
+
+def _must_be_shallow(written: str) -> None:
+    """Count brackets within brackets, and the parts of dotted keys, outside of strings and comments."""
+    depth = dots = 0
+    for match in _TOKENS.finditer(written):
+        token = match[0]
+        if token in "[{":
+            depth += 1
+        elif token in "]}":
+            depth = max(0, depth - 1)
+        dots = dots + 1 if token == "." else dots if token[0] in "\"'" else 0
+        if max(depth, dots) > DEPTH.value:
+            raise InputError(f"{_TOO_DEEP}.")
+
+
+def _entries(table: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield every key with its value, and every element of an array with the key of the array."""
+    waiting: list[tuple[str, Any, int]] = [(key, value, 1) for key, value in table.items()]
+    while waiting:
+        key, value, depth = waiting.pop()
+        if depth > DEPTH.value:
+            raise InputError(f"{_TOO_DEEP}.")
+        yield key, value
+        if isinstance(value, dict):
+            waiting += [(name, inside, depth + 1) for name, inside in value.items()]
+        elif isinstance(value, list):
+            waiting += [(key, inside, depth + 1) for inside in value]
