@@ -1,6 +1,9 @@
 # make demo   the paper's claims on real features (core only, no torch)
 # make test   lint, types and all tests (with torch)
 # make bench  how fast the engines are on this machine, as JSON and as a page in bench/
+# make unit   all tests but those marked long or timing; part of make test
+# make test-fast  the daily loop: what is not marked slow, from every package
+# make test-long  what make test leaves out: kills at random moments and many repetitions, and how long things take
 # All make .venv first if need be, and do not install twice.
 
 PYTHON ?= python3
@@ -8,7 +11,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test bench lint types unit clean
+.PHONY: demo test test-fast test-long bench lint types unit clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.core
@@ -26,8 +29,18 @@ lint: $(VENV)/.dev
 types: $(VENV)/.dev
 	$(BIN)/mypy
 
+PYTEST = $(BIN)/python -m pytest
+PARALLEL := --numprocesses logical --maxprocesses 4 --dist worksteal
+
 unit: $(VENV)/.dev
-	$(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist worksteal
+	$(PYTEST) $(PARALLEL)
+
+test-fast: $(VENV)/.dev
+	$(PYTEST) $(PARALLEL) -m "not slow and not long and not timing"
+
+test-long: $(VENV)/.dev
+	$(PYTEST) $(PARALLEL) -m long
+	$(PYTEST) -m timing
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

@@ -115,6 +115,7 @@ def test_official_cuts_larger_classes_to_the_smallest():
     assert max(episodes.support.max(), episodes.query.max()) < 120
 
 
+@pytest.mark.timing
 def test_ten_thousand_balanced_episodes_take_well_under_a_second():
     labels = np.repeat(np.arange(20), 600)
     best = min(_seconds(lambda: draw(labels, shot=5, episodes=10_000)) for _ in range(3))

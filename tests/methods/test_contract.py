@@ -123,7 +123,7 @@ def test_numpy_and_torch_agree(name):
     np.testing.assert_allclose(ours, theirs, atol=AGREE.get(name, 1e-9))
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if answer(name, make_task()).unknown is not None])
+@pytest.mark.parametrize("name", NAMES)
 def test_the_score_of_the_unknown_keeps_the_same_promises(name):
     torch = pytest.importorskip("torch")
     task, order = make_task(episodes=5), np.random.default_rng(1).permutation(9)
@@ -131,6 +131,8 @@ def test_the_score_of_the_unknown_keeps_the_same_promises(name):
     def unknown(given):
         return np.asarray(answer(name, given).unknown)
 
+    if answer(name, task).unknown is None:
+        pytest.skip(f"{name} has no score of the unknown")
     whole = unknown(task)
     alone = Task(task.support[2:3], task.labels[2:3], task.query[2:3], task.way, task.base)
     np.testing.assert_allclose(unknown(alone), whole[2:3], atol=1e-12)

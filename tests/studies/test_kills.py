@@ -15,7 +15,6 @@ import pytest
 from command_line import start_sinkshot
 from toys import save
 
-KILLS = 10
 WORDS = ("reproduce", "--study", "toys.toml", "--banks", "banks", "--out", "report", "--workers", "2")
 STUDY = """
 title = "Toys"
@@ -116,23 +115,43 @@ def until_stored(run, home, count):
         time.sleep(0.02)
 
 
-def test_the_report_after_kills_at_random_moments_is_that_of_an_undisturbed_run(folder):
+def test_the_report_after_kills_is_that_of_an_undisturbed_run(folder):
+    calm, harmed = folder("calm"), folder("harmed")
+    finish(calm)
+    for count in (1, 4):
+        run = start(harmed)
+        until_stored(run, harmed, count)
+        kill(run)
+        assert chunks(harmed) >= count  # nothing that was stored is lost
+    assert chunks(harmed) < chunks(calm)
+    finish(harmed)
+    assert stored(harmed) == stored(calm) != []
+    assert reported(harmed) == reported(calm)
+
+
+@pytest.mark.long
+def test_the_report_after_many_kills_at_random_moments_is_that_of_an_undisturbed_run(folder):
     calm, harmed = folder("calm"), folder("harmed")
     began = time.monotonic()
     finish(calm)
     whole = time.monotonic() - began
     chance = random.Random(os.environ.get("SINKSHOT_SEED", "kills"))
     progress = []
-    for _ in range(KILLS):
+    for _ in range(10):
         run = start(harmed)
         time.sleep(chance.uniform(0.1, 0.6) * whole)
-        os.killpg(run.pid, signal.SIGKILL)
-        run.communicate()
+        kill(run)
         progress.append(chunks(harmed))
-    assert progress == sorted(progress)  # nothing that was stored is lost
+    assert progress == sorted(progress)
     finish(harmed)
     assert stored(harmed) == stored(calm) != []
     assert reported(harmed) == reported(calm)
+
+
+def kill(run):
+    """Kill a run and its workers."""
+    os.killpg(run.pid, signal.SIGKILL)
+    run.communicate()
 
 
 def test_workers_do_not_outlive_a_run_that_is_killed_alone(folder):
