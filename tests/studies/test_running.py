@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import ACCEPT_SIGINT, run_program
 from toys import KEY, RECIPE, cell, measured, numbers, save, settle
 
 import sinkshot
@@ -129,6 +130,26 @@ LONG = tuple(cell("bms", shot=2, hyper={"epochs": 10, "lam": float(lam)}, episod
 def test_workers_share_the_cores_out_among_them():
     with _pool(2) as pool:
         assert pool.submit(threads.cores).result() == max(1, threads.cores() // 2)
+
+
+INTERRUPTED = f"""{ACCEPT_SIGINT}
+import os, subprocess, sys
+from sinkshot.studies.processes import _interrupts_held_back
+
+try:
+    with _interrupts_held_back():
+        signal.raise_signal(signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        child = subprocess.run([sys.executable, "-c", "import signal; signal.raise_signal(signal.SIGINT)"])
+        print("still here", child.returncode)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="sends SIGINT")
+def test_an_interrupt_while_a_worker_starts_is_not_lost_and_not_seen_by_the_worker():
+    assert run_program(sys.executable, "-c", INTERRUPTED).stdout.split("\n") == ["still here 0", "interrupted", ""]
 
 
 def test_a_killed_worker_is_survived(tmp_path, place, catalogue):

@@ -13,6 +13,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from itertools import islice
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 
 from sinkshot.errors import DataWarning, InputError
@@ -51,7 +52,7 @@ def in_processes(chunks: Iterable[Chunk], workers: int) -> Generator[Done]:
             try:
                 while True:
                     while len(running) < 2 * workers and _refill(again, coming):
-                        with _ignoring_interrupts():  # so do the processes that are started here
+                        with _interrupts_held_back():
                             future = pool.submit(_compute, again[0][0])
                         running[future] = again.popleft()
                     if not running:
@@ -110,16 +111,25 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
 
 
 @contextmanager
-def _ignoring_interrupts() -> Iterator[None]:
-    """Ignore Ctrl-C for a moment, and for ever in processes that are started meanwhile: it is for this one to end."""
-    if threading.current_thread() is not threading.main_thread():
+def _interrupts_held_back() -> Iterator[None]:
+    """Let Ctrl-C wait for a moment; a process that is started meanwhile never sees it: it is for this one to end.
+
+    Ignoring it for that moment would lose it.
+    """
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    resource_tracker.ensure_running()  # when it starts, it lets signals through
+    pressed: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))  # where another thread gets it
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         signal.signal(signal.SIGINT, before)
+        if pressed:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _begin(lifeline: Connection, threads: int) -> None:
