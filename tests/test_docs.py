@@ -19,11 +19,11 @@ from PIL import Image
 import sinkshot
 from sinkshot.backbones import checkpoints, datasets, networks
 from sinkshot.backbones.extract import extract
-from sinkshot.studies import claims, measures, reading
+from sinkshot.studies import claims, measures, parse
 from sinkshot.studies.catalogue import Catalogue
 from sinkshot.studies.claims import judge
-from sinkshot.studies.expanding import expand
-from sinkshot.studies.running import run
+from sinkshot.studies.expand import expand
+from sinkshot.studies.run import run
 from sinkshot.studies.store import Store
 from sinkshot.studies.study import BankKey
 
@@ -85,7 +85,7 @@ def test_the_studies_page_shows_a_study_that_runs_and_banks_that_are_found(tmp_p
     (tmp_path / "features" / "birds.npz").touch()
     catalogue = Catalogue([tmp_path])
     assert catalogue.find(BankKey("birds", ("resnet50",), trained_on="imagenet")) == tmp_path / "features" / "birds.npz"
-    roots = expand(reading.find(tmp_path / "roots.toml"), catalogue, episodes=20)
+    roots = expand(parse.find(tmp_path / "roots.toml"), catalogue, episodes=20)
     with Store(tmp_path / "results.sqlite") as store:
         outcome = run([roots], catalogue, store, workers=1, device="cpu")
     assert outcome.missing == []
@@ -95,7 +95,7 @@ def test_the_studies_page_shows_a_study_that_runs_and_banks_that_are_found(tmp_p
 
 def test_the_studies_page_names_every_key_rule_and_option():
     page = (ROOT / "docs" / "studies.md").read_text()
-    known = {*reading._STUDY, *reading._SHEET, *reading._MEASURED, *reading._COLUMN, *reading._ROW, *claims.RULES}
+    known = {*parse._STUDY, *parse._SHEET, *parse._MEASURED, *parse._COLUMN, *parse._ROW, *claims.RULES}
     known |= {option for rule in claims.RULES for option in claims.options(rule)}
     known |= {name for kind, options in measures.OPTIONS.items() for name in (kind, *options)}
     named = set(re.findall(r"`([\w-]+)`", page))

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from sinkshot import METHODS
-from sinkshot.report.cells import Record
+from sinkshot.report.export import Record
 
 ROOT = Path(__file__).parent.parent
 TOOL = ROOT / "tools" / "make_methods_page.py"

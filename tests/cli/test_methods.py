@@ -13,7 +13,7 @@ from sinkshot import METHODS, InputError
 from sinkshot.cli.evaluate import _FEW, chosen, comparisons, hyper_parameters
 from sinkshot.cli.methods import paper_values, traits
 from sinkshot.methods.needs_training import NEEDS_TRAINING
-from sinkshot.studies import reading
+from sinkshot.studies import parse
 
 ASKED = {"protonet", "matching-net", "maml", "feat", "deepemd", "leo", "renet", "mct", "epnet"}
 ASKED |= {"dsn-mr", "peeler", "lst"}
@@ -59,7 +59,7 @@ def test_all_has_the_methods_that_need_a_training_with_reason_and_the_papers_val
 
 
 def test_every_row_of_the_papers_tables_is_a_method_here_or_on_the_list_of_those_that_need_a_training():
-    rows = [row for name in reading.names() for sheet in reading.find(name).sheets for row in sheet.rows]
+    rows = [row for name in parse.names() for sheet in parse.find(name).sheets for row in sheet.rows]
     here = {row.label for row in rows if any(entry.cell is not None for entry in row.entries)}
     alone = {row.label for row in rows} - here
     on_other_backbones = {"Baseline++", "NN", "OpenMax", "SnaTCHer"}  # a method or a score here, not on those features

@@ -8,7 +8,7 @@ import pytest
 from outcomes import of_the_paper
 
 from sinkshot.report.studies import Report, gather, write_report
-from sinkshot.studies.running import Outcome
+from sinkshot.studies.run import Outcome
 
 
 @pytest.fixture(scope="session")

@@ -10,11 +10,11 @@ import numpy as np
 
 from sinkshot.bank import FeatureBank
 from sinkshot.episodes import Recipe
-from sinkshot.studies import reading
+from sinkshot.studies import parse
 from sinkshot.studies.catalogue import Catalogue
-from sinkshot.studies.expanding import expand
+from sinkshot.studies.expand import expand
 from sinkshot.studies.measures import measure
-from sinkshot.studies.running import Outcome
+from sinkshot.studies.run import Outcome
 from sinkshot.studies.store import Stored
 from sinkshot.studies.study import BankKey, Cell, Claim, Column, Entry, Measure, Row, Sheet, Study, Value
 
@@ -61,7 +61,7 @@ def outcome_of(
 def of_the_paper() -> Outcome:
     """Every study of the paper with numbers for each cell of one bank, near the paper's, and facts of a small one."""
     catalogue = Catalogue()
-    studies = [expand(reading.find(name), catalogue, EPISODES) for name in reading.names()]
+    studies = [expand(parse.find(name), catalogue, EPISODES) for name in parse.names()]
     near: dict[Cell, float] = {}
     for study in studies:
         for sheet in study.sheets:

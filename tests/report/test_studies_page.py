@@ -18,12 +18,12 @@ from pages import Page
 
 from sinkshot.episodes import Recipe
 from sinkshot.errors import InputError
-from sinkshot.report.cells import flat
+from sinkshot.report.export import flat
 from sinkshot.report.pairs import match, meetings
-from sinkshot.report.places import Place, places, standing, tally
 from sinkshot.report.studies import Report, write_report
+from sinkshot.report.table_cells import Place, places, standing, tally
 from sinkshot.studies.claims import judge
-from sinkshot.studies.running import Outcome
+from sinkshot.studies.run import Outcome
 from sinkshot.studies.study import Column, Entry, Row, Sheet, Study, Value
 
 FILES = ["cells.csv", "cells.parquet", "index.html", "report.md", "tables.tex"]

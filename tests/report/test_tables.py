@@ -12,10 +12,10 @@ from outcomes import EPISODES, HOSTILE, ODD, cell, odd, outcome_of, stored
 
 from sinkshot.errors import printable
 from sinkshot.report import markdown
-from sinkshot.report.cells import Record, flat, write_csv, write_parquet
+from sinkshot.report.export import Record, flat, write_csv, write_parquet
 from sinkshot.report.latex import escape, latex_tables
 from sinkshot.report.studies import write_report
-from sinkshot.studies.running import Outcome
+from sinkshot.studies.run import Outcome
 from sinkshot.studies.study import Column, Entry, Row, Sheet, Study, Value
 
 # --- LaTeX ----------------------------------------------------------------------------------------------------------

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from sinkshot.episodes import Recipe
-from sinkshot.studies import reading
+from sinkshot.studies import parse
 from sinkshot.studies.claims import RULES, judge, needed, options
-from sinkshot.studies.comparing import Number, above, combined
+from sinkshot.studies.compare import Number, above, combined
 from sinkshot.studies.study import BankKey, Cell, Claim, Column, Entry, Measure, Row, Sheet, Study, Value
 
 KEY = BankKey("cub", ("wrn-28-10",))
@@ -263,9 +263,9 @@ def test_pass_rates_jump(world, before, after, options, verdict):
     assert f"Of 100 tests {before} pass before" in found.evidence
 
 
-@pytest.mark.parametrize("name", reading.names())
+@pytest.mark.parametrize("name", parse.names())
 def test_nothing_can_be_told_where_nothing_is_measured(name):
-    study = reading.find(name)
+    study = parse.find(name)
     assert {found.verdict for found in judge(study, {})} <= {"cannot be told"}
 
 

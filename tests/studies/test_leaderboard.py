@@ -11,17 +11,17 @@ from toys import save
 
 import sinkshot
 from sinkshot import METHODS, FeatureBank, InputError, Scores, register
-from sinkshot.cli._boards import broken, print_boards
+from sinkshot.cli.print_leaderboards import broken, print_boards
 from sinkshot.open_set import TITLES
 from sinkshot.report.leaderboard import Rank, Spot, _named, board, drawing, front, time_of
 from sinkshot.report.pairs import match
-from sinkshot.report.places import Place
 from sinkshot.report.studies import write_report
-from sinkshot.studies import reading
+from sinkshot.report.table_cells import Place
+from sinkshot.studies import parse
 from sinkshot.studies.catalogue import Catalogue
-from sinkshot.studies.expanding import expand
-from sinkshot.studies.planning import plan
-from sinkshot.studies.running import run
+from sinkshot.studies.expand import expand
+from sinkshot.studies.plan import plan
+from sinkshot.studies.run import run
 from sinkshot.studies.store import Store
 from sinkshot.studies.study import Entry
 
@@ -80,14 +80,14 @@ def labels(study):
 
 
 def test_all_methods_are_rows_and_a_new_one_by_being_registered(written, newcomer):
-    study = reading.read(written('{ methods = "all" }'))
+    study = parse.read(written('{ methods = "all" }'))
     assert labels(study) == [name for name, method in METHODS.items() if not method.open_set]
     assert "newcomer" in labels(study)
 
 
 def test_kinds_part_the_registry_and_a_method_named_elsewhere_is_not_there_twice(written):
     rows = '{ methods = "inductive" }, { methods = ["bms"], most = 7 }, { label = "k", method = "kmeans" }'
-    study = reading.read(written(rows + ', { methods = "transductive" }', 'against = "bms"'))
+    study = parse.read(written(rows + ', { methods = "transductive" }', 'against = "bms"'))
     named = {cell.method for cell in study.cells()}
     assert named == {name for name, method in METHODS.items() if not method.open_set}
     assert labels(study).count("bms") == 1
@@ -99,12 +99,12 @@ def test_kinds_part_the_registry_and_a_method_named_elsewhere_is_not_there_twice
     "row", ['{ methods = "all", protocol = "open-set" }', '{ methods = ["bms", "ncm", "nn-ratio"] }']
 )
 def test_a_method_that_is_another_score_is_a_row_of_open_sets_and_where_it_is_named(written, row):
-    assert "nn-ratio" in labels(reading.read(written(row)))
-    assert "nn-ratio" not in labels(reading.read(written('{ methods = "all" }')))
+    assert "nn-ratio" in labels(parse.read(written(row)))
+    assert "nn-ratio" not in labels(parse.read(written('{ methods = "all" }')))
 
 
 def test_a_column_for_a_hyper_parameter_is_empty_where_a_method_has_none(written):
-    study = reading.read(written(SOME))
+    study = parse.read(written(SOME))
     empty = {row.label: [entry.cell is None for entry in row.entries] for row in study.sheets[0].rows}
     assert empty["ncm"] == [False, False, True]
     assert empty["pt-map"] == [False, False, False]
@@ -112,7 +112,7 @@ def test_a_column_for_a_hyper_parameter_is_empty_where_a_method_has_none(written
 
 @pytest.mark.parametrize(("asked", "slow", "quick"), [(None, 15, 40), (10, 10, 10), (500, 15, 500)])
 def test_a_slow_method_is_kept_at_its_most_whatever_is_asked_for(written, asked, slow, quick):
-    study = expand(reading.read(written(SOME)), Catalogue(), asked)
+    study = expand(parse.read(written(SOME)), Catalogue(), asked)
     counts = {cell.method: cell.recipe.episodes for cell in study.cells()}
     assert (counts["kmeans"], counts["ncm"]) == (slow, quick)
 
@@ -131,11 +131,11 @@ def test_a_slow_method_is_kept_at_its_most_whatever_is_asked_for(written, asked,
 )
 def test_what_is_wrong_with_a_leaderboard_is_said_with_its_line(written, rows, keys, sentence):
     with pytest.raises(InputError, match=re.escape(sentence)):
-        reading.read(written(rows, keys))
+        parse.read(written(rows, keys))
 
 
 def test_a_board_is_carried_to_other_banks_and_nothing_there_speaks_of_a_paper(written):
-    study = expand(reading.read(written(SOME)), Catalogue())
+    study = expand(parse.read(written(SOME)), Catalogue())
     assert [sheet.label for sheet in study.sheets][:2] == ["Toy, net", "CIFAR-FS, WRN"]
     assert not any(sheet.elsewhere for sheet in study.sheets)
 
@@ -143,14 +143,14 @@ def test_a_board_is_carried_to_other_banks_and_nothing_there_speaks_of_a_paper(w
 def test_a_leaderboard_goes_to_every_bank_and_its_sheets_keep_apart_there(tmp_path, bank):
     for name in ("cub_wrn-28-10", "cifar-fs_resnet18"):
         bank.save(tmp_path / f"{name}_novel.safetensors")
-    study = expand(reading.find("leaderboard"), Catalogue([tmp_path]))
+    study = expand(parse.find("leaderboard"), Catalogue([tmp_path]))
     names = [sheet.label for sheet in study.sheets]
     assert {"CUB, WRN", "CUB, WRN, open set", "CIFAR-FS, ResNet18", "CIFAR-FS, ResNet18, open set"} <= set(names)
     assert len(set(names)) == len(names)
 
 
 def test_a_method_that_needs_more_supports_is_left_out_with_the_reason(written, bank, tmp_path):
-    study = reading.read(written('{ methods = ["bms", "ncm", "openmax"] }'))
+    study = parse.read(written('{ methods = ["bms", "ncm", "openmax"] }'))
     tasks, sentences = plan([study], save(bank, tmp_path), "cpu", elsewhere=False)
     assert {cell.method for cell in tasks} == {"bms", "ncm"}
     assert any(s.startswith("openmax cannot be measured on toy, net: openmax needs at least 2") for s in sentences)
@@ -160,7 +160,7 @@ def test_a_method_that_needs_more_supports_is_left_out_with_the_reason(written, 
 
 
 def test_the_leaderboard_has_every_method_balanced_dirichlet_and_open(newcomer):
-    study = reading.find("leaderboard")
+    study = parse.find("leaderboard")
     closed, opened = ({cell.method for cell in sheet.cells()} for sheet in study.sheets)
     assert opened == set(METHODS)
     assert closed == {name for name in opened if not METHODS[name].open_set}
@@ -170,7 +170,7 @@ def test_the_leaderboard_has_every_method_balanced_dirichlet_and_open(newcomer):
 
 
 def test_imbalance_asks_every_transductive_method_and_tells_those_that_listen():
-    sheets = reading.find("imbalance").sheets
+    sheets = parse.find("imbalance").sheets
     transductive = {name for name, method in METHODS.items() if method.transductive}
     for sheet in sheets:
         assert {row.label for row in sheet.rows} == transductive | {"ncm"}
@@ -180,7 +180,7 @@ def test_imbalance_asks_every_transductive_method_and_tells_those_that_listen():
 
 
 def test_imbalance_goes_from_nearly_equal_sizes_to_absent_classes_and_large_pools():
-    _, unequal, large = reading.find("imbalance").sheets
+    _, unequal, large = parse.find("imbalance").sheets
     for shot in (1, 5):
         recipes = {cell.recipe for cell in unequal.cells() if cell.recipe.shot == shot}
         alphas = {recipe.alpha for recipe in recipes if recipe.protocol == "dirichlet"}
@@ -191,10 +191,10 @@ def test_imbalance_goes_from_nearly_equal_sizes_to_absent_classes_and_large_pool
 
 
 def test_our_own_studies_are_found_by_name_but_are_not_the_papers():
-    assert set(reading.names("bench")) == {"leaderboard", "imbalance"}
-    assert not set(reading.names("bench")) & set(reading.names())
+    assert set(parse.names("bench")) == {"leaderboard", "imbalance"}
+    assert not set(parse.names("bench")) & set(parse.names())
     with pytest.raises(InputError, match="did you mean 'leaderboard'"):
-        reading.find("leaderbord")
+        parse.find("leaderbord")
 
 
 # --- what a board says ----------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def outcome(tmp_path_factory, bank, newcomer):
     """A run on the toy's bank."""
     folder = tmp_path_factory.mktemp("run")
     catalogue = save(bank, folder)
-    study = reading.read(write(folder, SOME + ', { methods = ["newcomer"] }'))
+    study = parse.read(write(folder, SOME + ', { methods = ["newcomer"] }'))
     with Store(folder / "results.sqlite") as store:
         return run([study], catalogue, store, workers=1)
 
@@ -272,7 +272,7 @@ def test_who_is_below_the_floor_on_the_same_episodes_is_broken(outcome):
 
 
 def test_a_board_without_a_number_is_empty(written):
-    study = reading.read(written(SOME))
+    study = parse.read(written(SOME))
     shown = board(study, study.sheets[0], {})
     assert shown.broken == shown.fewer == ()
     assert drawing("x", shown).panels == ()
@@ -280,7 +280,7 @@ def test_a_board_without_a_number_is_empty(written):
 
 @pytest.mark.filterwarnings("error")
 def test_a_board_of_one_method_is_drawn(tmp_path, written, blobs):
-    study, catalogue = reading.read(written('{ methods = ["ncm"] }', "")), save(blobs, tmp_path)
+    study, catalogue = parse.read(written('{ methods = ["ncm"] }', "")), save(blobs, tmp_path)
     with Store(tmp_path / "store.sqlite") as store:
         results = run([study], catalogue, store).results
     (first, second) = drawing("x", board(study, study.sheets[0], results)).panels

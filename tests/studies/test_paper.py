@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from sinkshot import preprocess
-from sinkshot.studies import reading
+from sinkshot.studies import parse
 from sinkshot.studies.catalogue import Catalogue, Missing
-from sinkshot.studies.expanding import expand
+from sinkshot.studies.expand import expand
 from sinkshot.studies.study import BankKey
 
 TRANSCRIPT = json.loads((Path(__file__).parent / "transcript.json").read_text(encoding="utf-8"))
@@ -42,7 +42,7 @@ def flat(value, path=()):
 
 
 def test_every_study_of_the_transcript_is_there_and_no_more():
-    assert set(reading.names()) == set(TRANSCRIPT) | {"figure-projection"}  # a picture without numbers
+    assert set(parse.names()) == set(TRANSCRIPT) | {"figure-projection"}  # a picture without numbers
 
 
 @pytest.mark.parametrize("name", ["table-1", "table-2"])
@@ -53,7 +53,7 @@ def test_comparison_tables_are_as_printed(name):
         for row in rows
         for shot in ("1-shot", "5-shot")
     }
-    assert table(reading.find(name)) == wanted
+    assert table(parse.find(name)) == wanted
 
 
 def test_cross_domain_table_is_as_printed():
@@ -62,7 +62,7 @@ def test_cross_domain_table_is_as_printed():
         for row in TRANSCRIPT["table-3"]
         for shot in ("1-shot", "5-shot")
     }
-    assert table(reading.find("table-3")) == wanted
+    assert table(parse.find("table-3")) == wanted
 
 
 def test_backbone_table_is_as_printed():
@@ -71,7 +71,7 @@ def test_backbone_table_is_as_printed():
         for row in TRANSCRIPT["table-4"]
         for (data_set, shot), text in flat({k: v for k, v in row.items() if k not in ("method", "backbone")}).items()
     }
-    assert table(reading.find("table-4")) == wanted
+    assert table(parse.find("table-4")) == wanted
 
 
 def test_preprocessing_table_is_as_printed():
@@ -82,7 +82,7 @@ def test_preprocessing_table_is_as_printed():
         for setting in groups
         for shot in ("1-shot", "5-shot")
     }
-    assert table(reading.find("table-5")) == wanted
+    assert table(parse.find("table-5")) == wanted
 
 
 def test_external_data_table_is_as_printed():
@@ -91,7 +91,7 @@ def test_external_data_table_is_as_printed():
         for row in TRANSCRIPT["table-6"]
         for shot in ("1-shot", "5-shot")
     }
-    assert table(reading.find("table-6")) == wanted
+    assert table(parse.find("table-6")) == wanted
 
 
 def test_open_set_table_is_as_printed():
@@ -101,7 +101,7 @@ def test_open_set_table_is_as_printed():
         for row in TRANSCRIPT["table-7"]
         for (data_set, shot, metric), text in flat({k: v for k, v in row.items() if k != "method"}).items()
     }
-    assert table(reading.find("table-7")) == wanted
+    assert table(parse.find("table-7")) == wanted
 
 
 def test_merged_table_is_as_printed():
@@ -111,7 +111,7 @@ def test_merged_table_is_as_printed():
         for data_set in ("miniImageNet", "CUB", "CIFAR-FS")
         for shot in ("1-shot", "5-shot")
     }
-    study = reading.find("table-8")
+    study = parse.find("table-8")
     assert table(study) == wanted
     stars = {row["backbone"]: row["method"] == "BMS*" for row in TRANSCRIPT["table-8"]}
     for row in study.sheets[0].rows:
@@ -120,7 +120,7 @@ def test_merged_table_is_as_printed():
 
 @pytest.mark.parametrize("name", ["figure-queries", "figure-epochs", "figure-lambda", "figure-backbones"])
 def test_curves_are_as_printed(name):
-    (sheet,) = reading.find(name).sheets
+    (sheet,) = parse.find(name).sheets
     assert {
         row.label: [[column.x, entry.paper.mean] for column, entry in zip(sheet.columns, row.entries, strict=True)]
         for row in sheet.rows
@@ -128,7 +128,7 @@ def test_curves_are_as_printed(name):
 
 
 def test_distributions_are_as_printed():
-    (sheet,) = reading.find("figure-distributions").sheets
+    (sheet,) = parse.find("figure-distributions").sheets
     assert {
         part: {
             name: [list(point) for point in zip(of["x"], counts, strict=True)] for name, counts in of["counts"].items()
@@ -138,7 +138,7 @@ def test_distributions_are_as_printed():
 
 
 def test_gaussianity_is_as_printed():
-    (sheet,) = reading.find("gaussianity").sheets
+    (sheet,) = parse.find("gaussianity").sheets
     told = TRANSCRIPT["gaussianity"]
     paper = sheet.paper
     assert (str(paper["coordinates"]), str(paper["classes"]), str(paper["tests"])) == (
@@ -155,7 +155,7 @@ def test_gaussianity_is_as_printed():
 
 
 def test_the_axis_of_the_figure_on_unlabelled_samples_is_five_times_the_query():
-    (sheet,) = reading.find("figure-queries").sheets
+    (sheet,) = parse.find("figure-queries").sheets
     for row in sheet.rows:
         assert [entry.cell.recipe.query * entry.cell.recipe.way for entry in row.entries] == [
             c.x for c in sheet.columns
@@ -165,7 +165,7 @@ def test_the_axis_of_the_figure_on_unlabelled_samples_is_five_times_the_query():
 
 @pytest.mark.parametrize(("name", "hyper"), [("figure-epochs", "epochs"), ("figure-lambda", "lam")])
 def test_sweeps_change_their_hyper_parameter_alone(name, hyper):
-    (sheet,) = reading.find(name).sheets
+    (sheet,) = parse.find(name).sheets
     for row, (method, shot) in zip(sheet.rows, [("bms-star", 1), ("bms", 5)], strict=True):
         cells = [entry.cell for entry in row.entries]
         assert [cell.hyper for cell in cells] == [((hyper, int(column.x)),) for column in sheet.columns]
@@ -173,14 +173,14 @@ def test_sweeps_change_their_hyper_parameter_alone(name, hyper):
 
 
 def test_backbones_are_multiples_of_a_wide_resnets_width():
-    (sheet,) = reading.find("figure-backbones").sheets
+    (sheet,) = parse.find("figure-backbones").sheets
     for entry, column in zip(sheet.rows[0].entries, sheet.columns, strict=True):
         assert len(entry.cell.bank.backbones) == 6
         assert (entry.cell.bank.coordinates, entry.cell.bank.selections) == (640 * column.x, 100)
 
 
 def test_preprocessing_rows_are_the_chains_the_paper_names():
-    (sheet,) = reading.find("table-5").sheets
+    (sheet,) = parse.find("table-5").sheets
     chains = {row.label: {e.cell.preprocess for e in row.entries if e.cell is not None} for row in sheet.rows}
     assert chains == {
         "None": {""},
@@ -193,12 +193,12 @@ def test_preprocessing_rows_are_the_chains_the_paper_names():
 
 
 def test_cross_domain_features_are_of_birds_by_a_network_that_never_saw_one():
-    (sheet,) = reading.find("table-3").sheets
+    (sheet,) = parse.find("table-3").sheets
     assert {cell.bank for cell in sheet.cells()} == {BankKey("cub", ("wrn-28-10",), trained_on="mini")}
 
 
 def test_open_set_cells_are_shared_by_accuracy_and_auroc():
-    study = reading.find("table-7")
+    study = parse.find("table-7")
     ours = study.sheets[0].rows[-1].entries
     assert [entry.metric for entry in ours] == ["accuracy", "auroc"] * 2
     assert ours[0].cell == ours[1].cell != ours[2].cell == ours[3].cell
@@ -206,8 +206,8 @@ def test_open_set_cells_are_shared_by_accuracy_and_auroc():
 
 
 def test_every_cell_has_the_papers_ten_thousand_episodes():
-    for name in reading.names():
-        for cell in reading.find(name).cells():
+    for name in parse.names():
+        for cell in parse.find(name).cells():
             assert (cell.recipe.way, cell.recipe.episodes) == (5, 10_000)
             preprocess.parse(cell.preprocess or "")
 
@@ -217,8 +217,8 @@ def test_the_bundled_bank_alone_allows_what_the_paper_is_about(tmp_path, monkeyp
     monkeypatch.setenv("SINKSHOT_BANKS", "")
     catalogue = Catalogue()
     can = {}
-    for name in reading.names():
-        study = expand(reading.find(name), catalogue)
+    for name in parse.names():
+        study = expand(parse.find(name), catalogue)
         cells = [cell for cell in study.cells() if not isinstance(catalogue.files(cell.bank), Missing)]
         measures = [m for m in study.measures() if not isinstance(catalogue.files(m.bank), Missing)]
         can[name] = len(cells) + len(measures)

@@ -15,7 +15,7 @@ from toys import KEY, cell, measured, numbers, save, settle
 
 from sinkshot.errors import InputError
 from sinkshot.studies.chunks import Part
-from sinkshot.studies.machine import this_machine
+from sinkshot.studies.environment import this_machine
 from sinkshot.studies.store import Store
 
 

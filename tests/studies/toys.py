@@ -7,8 +7,8 @@ from dataclasses import replace
 from sinkshot.episodes import Recipe
 from sinkshot.open_set import OPEN_SET
 from sinkshot.studies.catalogue import Catalogue
-from sinkshot.studies.planning import distinct, plan
-from sinkshot.studies.running import run
+from sinkshot.studies.plan import distinct, plan
+from sinkshot.studies.run import run
 from sinkshot.studies.store import Store
 from sinkshot.studies.study import BankKey, Cell, Column, Entry, Row, Sheet, Study
 

@@ -20,8 +20,8 @@ from torch import Tensor
 from sinkshot import __version__
 from sinkshot.backbones.backbone import Backbone, normalised
 from sinkshot.backbones.datasets import Images
+from sinkshot.backbones.fingerprints import fingerprints
 from sinkshot.backbones.networks import SMALLEST, Network
-from sinkshot.backbones.stamps import stamps
 from sinkshot.bank import blocks
 from sinkshot.errors import InputError, unknown_name, whole
 from sinkshot.formats.resumable_writer import STORES, ResumableWriter
@@ -102,7 +102,7 @@ def extract(
     work = {"images": _images_hash(images), "batch": str(batch), "mean": repr(backbone.mean), "std": repr(backbone.std)}
     prefixes = PREFIXES if own else tuple(means)
     layout: dict[str, Any] = {"width": backbone.width, "store": store, "work": work, "prefixes": prefixes}
-    layout["stamps"] = stamps(images)
+    layout["stamps"] = fingerprints(images)
     with ResumableWriter(Path(out), images.labels, images.class_names, facts, **layout) as file:
         before = file.rows
         _tell_of_earlier(file, images)

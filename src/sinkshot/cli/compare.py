@@ -18,7 +18,7 @@ from sinkshot.cli.reproduce import STORE
 from sinkshot.errors import InputError, unknown_name
 from sinkshot.evaluate import half_width
 from sinkshot.open_set import TITLES, sign
-from sinkshot.studies.settling import canonical
+from sinkshot.studies.resolve import canonical
 from sinkshot.studies.store import Store, Stored
 
 

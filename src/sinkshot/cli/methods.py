@@ -103,10 +103,10 @@ def trained_methods() -> dict[str, dict[str, Any]]:
 
 def paper_values() -> dict[str, list[dict[str, str]]]:
     """Return the values of the paper's tables by the label of their row, as its study files have them."""
-    from sinkshot.studies import reading
+    from sinkshot.studies import parse
 
     found: dict[str, list[dict[str, str]]] = {}
-    for study in map(reading.find, reading.names()):
+    for study in map(parse.find, parse.names()):
         for sheet in study.sheets if study.kind == "table" else ():
             for row in sheet.rows:
                 for column, entry in zip(sheet.columns, row.entries, strict=True):

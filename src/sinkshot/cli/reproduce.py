@@ -15,15 +15,15 @@ from rich.markup import escape
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bars
 
-from sinkshot.cli._boards import print_boards
 from sinkshot.cli._console import INTERRUPTED, guarded, out, print_json, say
-from sinkshot.cli._studies import answer, listed, print_claims, print_list, print_missing, print_tables
+from sinkshot.cli.print_leaderboards import print_boards
+from sinkshot.cli.print_studies import answer, listed, print_claims, print_list, print_missing, print_tables
 from sinkshot.errors import InputError, printable, whole
-from sinkshot.studies import reading
+from sinkshot.studies import parse
 from sinkshot.studies.catalogue import Catalogue
-from sinkshot.studies.expanding import expand
+from sinkshot.studies.expand import expand
 from sinkshot.studies.progress import now_and_then
-from sinkshot.studies.running import Progress, Stopped, run
+from sinkshot.studies.run import Progress, Stopped, run
 from sinkshot.studies.store import Store
 from sinkshot.studies.study import Study
 
@@ -58,7 +58,7 @@ def reproduce(
         if value is not None:
             whole(name, value, least)
     catalogue = Catalogue(banks or ())
-    known = [*reading.names(), *reading.names("bench")] if show else reading.names()
+    known = [*parse.names(), *parse.names("bench")] if show else parse.names()
     studies = chosen(study or known, catalogue, episodes, seed)
     if show:
         print_json(listed(studies, catalogue)) if as_json else print_list(studies, catalogue)
@@ -100,7 +100,7 @@ def reproduce(
 
 def chosen(names: list[str], catalogue: Catalogue, episodes: int | None, seed: int | None) -> list[Study]:
     """Read studies, each once, as they are to be run here."""
-    return [expand(reading.find(name), catalogue, episodes, seed) for name in dict.fromkeys(names)]
+    return [expand(parse.find(name), catalogue, episodes, seed) for name in dict.fromkeys(names)]
 
 
 def prepared(folder: Path, store: Path | None) -> Path:

@@ -13,9 +13,9 @@ import sinkshot
 from sinkshot.bank import FeatureBank
 from sinkshot.errors import InputError
 from sinkshot.evaluate import Paired, Result, compare
-from sinkshot.report import figures, pictures
+from sinkshot.report.figures import charts, demo, svg
 from sinkshot.report.page import signed, write_page
-from sinkshot.report.places import Standing, standing
+from sinkshot.report.table_cells import Standing, standing
 
 
 @dataclass(frozen=True)
@@ -109,9 +109,9 @@ def demo_page(
         standing=standing,
         paired=[(row, _paired(row, bms)) for row in results if row is not bms],
         differences=_differences(results, bms),
-        spread=pictures.spread(ncm.one, bms.one, (ncm.label, bms.label)),
-        power=pictures.power(bank),
-        example=pictures.example(bank, bms.one, bms.label),
+        spread=demo.spread(ncm.one, bms.one, (ncm.label, bms.label)),
+        power=demo.power(bank),
+        example=demo.example(bank, bms.one, bms.label),
         versions={name: version(name) for name in ("numpy", "scipy", "matplotlib")},
         sinkshot=sinkshot.__version__,
         python=platform.python_version(),
@@ -126,13 +126,13 @@ def _title(bank: FeatureBank) -> str:
     return ", ".join(known) or "a feature bank"
 
 
-def _accuracy(rows: Sequence[DemoRow]) -> tuple[figures.Panel, ...]:
+def _accuracy(rows: Sequence[DemoRow]) -> tuple[svg.Panel, ...]:
     """Accuracy by method, one panel for each number of shots."""
 
-    def panel(i: int) -> figures.Panel:
+    def panel(i: int) -> svg.Panel:
         cells = [row.cells[i] for row in rows]
         lines = [
-            figures.Interval(
+            charts.Interval(
                 row.label,
                 100 * cell.result.accuracy,
                 100 * cell.result.ci95,
@@ -143,11 +143,11 @@ def _accuracy(rows: Sequence[DemoRow]) -> tuple[figures.Panel, ...]:
         ]
         told = [f"{line.label} {line.value:.2f}" + (f" (paper {line.mark})" if line.mark else "") for line in lines]
         shot = cells[0].result.recipe.shot
-        return figures.panel(
+        return svg.panel(
             f"accuracy-{i}",
             f"{shot}-shot",
             f"{shot}-shot accuracy in percent: {'; '.join(told)}.",
-            lambda axes: figures.intervals(axes, lines, "accuracy, %", lambda value: f"{value:.2f}", zero=False),
+            lambda axes: charts.intervals(axes, lines, "accuracy, %", lambda value: f"{value:.2f}", zero=False),
             height=_height(rows),
         )
 
@@ -159,20 +159,20 @@ def _paired(row: DemoRow, reference: DemoRow) -> tuple[Paired, Paired]:
     return compare(row.one, reference.one, names), compare(row.five, reference.five, names)
 
 
-def _differences(rows: Sequence[DemoRow], reference: DemoRow) -> tuple[figures.Panel, ...]:
+def _differences(rows: Sequence[DemoRow], reference: DemoRow) -> tuple[svg.Panel, ...]:
     """Paired differences to one method, one panel for each number of shots."""
     others = [row for row in rows if row is not reference]
 
-    def panel(i: int) -> figures.Panel:
+    def panel(i: int) -> svg.Panel:
         pairs = [_paired(row, reference)[i] for row in others]
-        lines = [figures.Interval(pair.a, 100 * pair.difference, 100 * pair.ci95) for pair in pairs]
+        lines = [charts.Interval(pair.a, 100 * pair.difference, 100 * pair.ci95) for pair in pairs]
         told = [f"{line.label} {signed(line.value)} ± {line.half_width:.2f}" for line in lines]
         shot = reference.cells[i].result.recipe.shot
-        return figures.panel(
+        return svg.panel(
             f"difference-{i}",
             f"{shot}-shot",
             f"{shot}-shot difference to {reference.label} in points: {'; '.join(told)}.",
-            lambda axes: figures.intervals(axes, lines, f"points above {reference.label}", signed, zero=True),
+            lambda axes: charts.intervals(axes, lines, f"points above {reference.label}", signed, zero=True),
             height=_height(others),
         )
 
@@ -183,7 +183,7 @@ def _height(rows: Sequence[Any]) -> float:
     return 0.75 + 0.42 * len(rows)
 
 
-def _accuracy_key() -> tuple[figures.Key, figures.Key]:
-    here = figures.marker_sign("o", figures.SERIES[0], 11)
-    paper = figures.marker_sign("D", figures.SERIES[1], 8, hollow=True)
-    return figures.Key(here, "here"), figures.Key(paper, "in the paper")
+def _accuracy_key() -> tuple[svg.Key, svg.Key]:
+    here = svg.marker_sign("o", svg.SERIES[0], 11)
+    paper = svg.marker_sign("D", svg.SERIES[1], 8, hollow=True)
+    return svg.Key(here, "here"), svg.Key(paper, "in the paper")

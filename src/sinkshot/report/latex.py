@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from sinkshot.report.places import Place, places, texts, transposed
+from sinkshot.report.table_cells import Place, places, texts, transposed
 from sinkshot.studies.study import Cell, Column, Row, Sheet, Study
 
 if TYPE_CHECKING:
-    from sinkshot.studies.running import Stored
+    from sinkshot.studies.run import Stored
 
 _LATEX = {character: f"\\{character}" for character in "&%$#_{}"}
 _LATEX |= {"~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "\\": "\\textbackslash{}", '"': "''"}

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from sinkshot.methods import METHODS
 from sinkshot.open_set import TITLES, sign
-from sinkshot.report.drawings import Drawing
-from sinkshot.report.figures import INK, MARKERS, MUTED, PAPER, SERIES, Key, Panel, marker_sign, panel
+from sinkshot.report.figures.studies import Drawing
+from sinkshot.report.figures.svg import INK, MARKERS, MUTED, PAPER, SERIES, Key, Panel, marker_sign, panel
 from sinkshot.report.pairs import Match, match
-from sinkshot.report.places import Place, places
+from sinkshot.report.table_cells import Place, places
 from sinkshot.studies.study import Cell, Column, Entry, Row, Sheet, Study
 
 if TYPE_CHECKING:
-    from sinkshot.studies.running import Stored
+    from sinkshot.studies.run import Stored
 
 Results = Mapping[Cell, "Stored"]
 KINDS = ("inductive", "transductive", "transductive, assumes equal sizes")

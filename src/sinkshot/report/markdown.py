@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from sinkshot.errors import printable
 from sinkshot.report.page import DASH, count, number, percent, seconds, signed
-from sinkshot.report.places import Place, texts
+from sinkshot.report.table_cells import Place, texts
 
 if TYPE_CHECKING:
     from sinkshot.report.leaderboard import Board, Spot
     from sinkshot.report.pairs import Match
     from sinkshot.report.studies import Report, Section, Shown
-    from sinkshot.studies.running import Outcome
+    from sinkshot.studies.run import Outcome
 
 _SIGNS = {"level": "≈", "above": "▲", "below": "▼"}
 

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from sinkshot.episodes import Recipe
 from sinkshot.evaluate import half_width
 from sinkshot.open_set import sign
-from sinkshot.report.places import Standing, standing
+from sinkshot.report.table_cells import Standing, standing
 from sinkshot.studies.study import BankKey, Cell, Study
 
 if TYPE_CHECKING:
-    from sinkshot.studies.running import Stored
+    from sinkshot.studies.run import Stored
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sinkshot import __version__
-from sinkshot.report.figures import INK, SERIES, Panel, panel
+from sinkshot.report.figures.svg import INK, SERIES, Panel, panel
 from sinkshot.report.page import write_page
 
 _AXES = {

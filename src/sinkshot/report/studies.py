@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Any
 import sinkshot
 from sinkshot.errors import InputError
 from sinkshot.files import replacing
-from sinkshot.report import cells
-from sinkshot.report.drawings import Drawing, draw
+from sinkshot.report import export
+from sinkshot.report.figures.studies import Drawing, draw
 from sinkshot.report.latex import latex_tables
 from sinkshot.report.leaderboard import Board, board, drawing
 from sinkshot.report.markdown import markdown_report
 from sinkshot.report.page import DASH, percent, write_page
 from sinkshot.report.pairs import Meeting, meetings
-from sinkshot.report.places import Place, Tally, places, tally, transposed
-from sinkshot.studies import reading
+from sinkshot.report.table_cells import Place, Tally, places, tally, transposed
+from sinkshot.studies import parse
 from sinkshot.studies.claims import Judgement, judge
 from sinkshot.studies.study import Cell, Row, Sheet, Study
 
 if TYPE_CHECKING:
-    from sinkshot.studies.running import Outcome, Stored
+    from sinkshot.studies.run import Outcome, Stored
 
 
 @dataclass(frozen=True)
@@ -57,13 +57,13 @@ def write_report(folder: str | os.PathLike[str], outcome: Outcome) -> Written:
     write_page(page, "studies.html.jinja", sinkshot=sinkshot.__version__, report=report, outcome=outcome, maker=maker)
     _write(text, markdown_report(report, outcome))
     _write(latex, latex_tables(outcome.studies, outcome.results))
-    records = cells.flat(outcome.studies, outcome.results)
-    cells.write_csv(flat, records)
-    if cells.parquet_is_possible():
-        cells.write_parquet(parquet, records)
+    records = export.flat(outcome.studies, outcome.results)
+    export.write_csv(flat, records)
+    if export.parquet_is_possible():
+        export.write_parquet(parquet, records)
         return Written((page, text, latex, flat, parquet))
     parquet.unlink(missing_ok=True)  # one of an earlier run would hold other numbers than the rest
-    return Written((page, text, latex, flat), (f"{parquet.name} is left out: {cells.PARQUET_NEEDS}",))
+    return Written((page, text, latex, flat), (f"{parquet.name} is left out: {export.PARQUET_NEEDS}",))
 
 
 def _write(path: Path, text: str) -> None:
@@ -198,7 +198,7 @@ def gather(outcome: Outcome) -> Report:
         measured=tuple(cell for cell in wanted if cell in outcome.results),
         meetings=tuple(meetings(outcome.studies, outcome.results)),
         makers=tuple(dict.fromkeys(maker(stored) for stored in outcome.results.values())),
-        of_paper=any(study.name in reading.names() for study in outcome.studies),
+        of_paper=any(study.name in parse.names() for study in outcome.studies),
     )
 
 

@@ -22,8 +22,8 @@ from typing import Any
 from sinkshot.bank import load
 from sinkshot.errors import InputError
 from sinkshot.formats import READERS
-from sinkshot.studies.documents import NAME, TABLE, TABLES, Document, one_of
 from sinkshot.studies.study import BankKey
+from sinkshot.studies.toml_schema import NAME, TABLE, TABLES, Document, one_of
 
 SPLITS = ("novel", "base", "validation")
 _HERE = Path(__file__).parent

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from sinkshot.bank import FeatureBank, load
 from sinkshot.errors import InputError
 from sinkshot.open_set import OPEN_SET
-from sinkshot.studies.machine import Machine, this_machine
-from sinkshot.studies.merging import merge
-from sinkshot.studies.selecting import results
-from sinkshot.studies.settling import Settled, code_version
+from sinkshot.studies.environment import Machine, this_machine
+from sinkshot.studies.merge import merge
+from sinkshot.studies.random_coordinates import results
+from sinkshot.studies.resolve import Settled, code_version
 from sinkshot.studies.study import BankKey
 
 CHUNK = 1000

@@ -16,7 +16,7 @@ import numpy as np
 
 from sinkshot.evaluate import half_width
 from sinkshot.open_set import sign
-from sinkshot.studies.comparing import FAILS, HOLDS, UNTOLD, Number, Verdict, above, combined, difference
+from sinkshot.studies.compare import FAILS, HOLDS, UNTOLD, Number, Verdict, above, combined, difference
 from sinkshot.studies.study import Cell, Claim, Column, Entry, Row, Sheet, Study
 
 Results = Mapping[Any, Any]

@@ -19,7 +19,7 @@ from sinkshot.bank import FeatureBank
 from sinkshot.errors import InputError
 from sinkshot.studies.chunks import Chunk, OtherCode, Part, Source, Unfit, compute
 from sinkshot.studies.processes import Done
-from sinkshot.studies.settling import code_version
+from sinkshot.studies.resolve import code_version
 
 _RETRIES = 2  # of a chunk that met something unforeseen on a worker
 _PATIENCE = 10.0  # seconds until a scheduler must answer, and have a worker

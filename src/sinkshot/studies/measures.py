@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sinkshot import preprocess
 from sinkshot.bank import FeatureBank
 from sinkshot.errors import InputError, unknown_name, whole
-from sinkshot.studies.merging import selection_seed, shuffled
+from sinkshot.studies.merge import selection_seed, shuffled
 from sinkshot.studies.study import Measure
 
 Float = NDArray[np.float64]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from sinkshot.studies.chunks import Chunk, Part
-from sinkshot.studies.settling import Settled
+from sinkshot.studies.resolve import Settled
 
 
 @dataclass(frozen=True)

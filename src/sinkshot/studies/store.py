@@ -35,7 +35,7 @@ from sinkshot.errors import InputError
 from sinkshot.evaluate import Result
 from sinkshot.open_set import OPEN_SET
 from sinkshot.studies.chunks import Part
-from sinkshot.studies.settling import Settled, canonical
+from sinkshot.studies.resolve import Settled, canonical
 from sinkshot.studies.study import BankKey
 
 FORMAT = 2

@@ -1,6 +1,6 @@
 """What a study is: a table or a figure as data, whose cells can be measured and set beside a paper's values.
 
-A study is read from a TOML file (`reading`), its cells are measured (`running`), kept (`store`) and shown (`report`).
+A study is read from a TOML file (`parse`), its cells are measured (`run`), kept (`store`) and shown (`report`).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sinkshot import FeatureBank
 from sinkshot.errors import InputError
 from sinkshot.studies.catalogue import Catalogue
-from sinkshot.studies.merging import assemble, merge, selection, selection_seed, shuffled
+from sinkshot.studies.merge import assemble, merge, selection, selection_seed, shuffled
 from sinkshot.studies.study import BankKey
 
 LABELS = np.repeat(np.arange(3), 4)

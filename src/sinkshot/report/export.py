@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from sinkshot.errors import printable
 from sinkshot.files import replacing
-from sinkshot.report.places import Place, places
+from sinkshot.report.table_cells import Place, places
 from sinkshot.studies.study import Cell, Column, Row, Sheet, Study
 
 if TYPE_CHECKING:
-    from sinkshot.studies.running import Stored
+    from sinkshot.studies.run import Stored
 
 PARQUET_NEEDS = "it needs pyarrow, which pip install 'sinkshot[parquet]' brings."
 

@@ -32,12 +32,12 @@ from typing import Any, get_args
 
 from sinkshot.errors import InputError, unknown_name
 from sinkshot.methods import GROUPS, group
-from sinkshot.studies import claims, measures, settings
-from sinkshot.studies.documents import NAME, NAMES, NUMBER, SWITCH, TABLE, TABLES, TEXT, TEXTS, Document, Kind, one_of
-from sinkshot.studies.lines import Path
-from sinkshot.studies.settings import BANK, SETTINGS, Settings
+from sinkshot.studies import cell_settings, claims, measures
+from sinkshot.studies.cell_settings import BANK, SETTINGS, Settings
 from sinkshot.studies.study import Claim, Column, Entry, Measure, Row, Sheet, Study, Value
 from sinkshot.studies.study import Kind as StudyKind
+from sinkshot.studies.toml_positions import Path
+from sinkshot.studies.toml_schema import NAME, NAMES, NUMBER, SWITCH, TABLE, TABLES, TEXT, TEXTS, Document, Kind, one_of
 
 _COLUMN = {"label": TEXT, "group": TEXT, "x": NUMBER} | SETTINGS
 _METHODS = Kind(
@@ -118,7 +118,9 @@ class _Reader:
             if not content.get(key):
                 raise self.document.error((key,), f"a study needs {'a title' if key == 'title' else '[[sheets]]'}.")
         kind: StudyKind = content.get("kind", "table")
-        defaults = settings.collect(self.document, content.get("defaults", {}), ("defaults",), SETTINGS, "[defaults]")
+        defaults = cell_settings.collect(
+            self.document, content.get("defaults", {}), ("defaults",), SETTINGS, "[defaults]"
+        )
         sheets = tuple(
             self.sheet(sheet, ("sheets", number), defaults, kind) for number, sheet in enumerate(content["sheets"])
         )
@@ -142,7 +144,7 @@ class _Reader:
     def sheet(self, table: dict[str, Any], path: Path, defaults: Settings, kind: StudyKind) -> Sheet:
         known = _MEASURED if kind in measures.OPTIONS else _SHEET
         what = f"a sheet of kind {kind}" if kind in measures.OPTIONS else "a sheet"
-        here = defaults | settings.collect(self.document, table, path, known, what)
+        here = defaults | cell_settings.collect(self.document, table, path, known, what)
         label, transfer = table.get("label", self.document.content["title"]), table.get("transfer", False)
         if kind in measures.OPTIONS:
             measure = self.measure(table, path, here, kind)
@@ -200,7 +202,7 @@ class _Reader:
         columns = []
         for number, table in enumerate(tables):
             where = (*path, "columns", number) if own else ("columns", number)
-            found = settings.collect(self.document, table, where, _COLUMN, "a column")
+            found = cell_settings.collect(self.document, table, where, _COLUMN, "a column")
             x = table.get("x")
             label = table.get("label", "" if x is None else f"{x:g}")
             columns.append((Column(label, table.get("group", ""), None if x is None else float(x)), found))
@@ -240,13 +242,13 @@ class _Reader:
                 if key != ("x",):
                     one = {"set": {key[-1]: values[number]}} if key[0] == "set" else {key[0]: values[number]}
                     where = (*path, *key, number)
-                    kept = settings.collect(self.document, one, path, SETTINGS, "a sweep")
+                    kept = cell_settings.collect(self.document, one, path, SETTINGS, "a sweep")
                     here |= {name: (v, where) for name, (v, _) in kept.items()}
             columns.append((Column(f"{x:g}", "", float(x)), here))
         return columns
 
     def row(self, table: dict[str, Any], path: Path, here: Settings, columns: list[tuple[Column, Settings]]) -> Row:
-        own = settings.collect(self.document, table, path, _ROW, "a row")
+        own = cell_settings.collect(self.document, table, path, _ROW, "a row")
         if not table.get("label"):
             raise self.document.error(path, "a row needs a label.")
         printed = table.get("values", [""] * len(columns))
@@ -263,8 +265,8 @@ class _Reader:
                 paper = None if text.strip() in ("", "-") else value(text)
             except InputError as error:
                 raise self.document.error((*path, "values", number), str(error)) from error
-            empty = text.strip() == "-" or ("methods" in table and settings.lacking(merged))
-            cell = None if empty else settings.cell(self.document, merged, path)
+            empty = text.strip() == "-" or ("methods" in table and cell_settings.lacking(merged))
+            cell = None if empty else cell_settings.cell(self.document, merged, path)
             entries.append(Entry(cell, paper, merged["metric"][0] if "metric" in merged else "accuracy"))
         return Row(table["label"], tuple(entries), table.get("group", ""), tuple(table.get("details", ())))
 
@@ -277,7 +279,7 @@ class _Reader:
             named = unknown or next((name for name in options if str(error).startswith(name)), None)
             where = (*path, "options") if named is None else (*path, "options", named)
             raise self.document.error(where, str(error)) from error
-        return Measure(settings.bank(self.document, here, path), kind, tuple(sorted(options.items())))
+        return Measure(cell_settings.bank(self.document, here, path), kind, tuple(sorted(options.items())))
 
     def claim(self, table: dict[str, Any], path: Path, sheets: tuple[Sheet, ...]) -> Claim:
         for key in ("text", "rule"):
@@ -302,4 +304,4 @@ class _Reader:
                     what = f"no {key.removesuffix('s').replace('other', 'row')} is called {name!r}"
                     raise self.document.unknown((*path, key), what, name, list(dict.fromkeys(there[key])))
         given = {key: v for key, v in table.items() if key not in ("text", "rule")}
-        return Claim(table["text"], rule, tuple(sorted((key, settings.frozen(v)) for key, v in given.items())))
+        return Claim(table["text"], rule, tuple(sorted((key, cell_settings.frozen(v)) for key, v in given.items())))

@@ -8,13 +8,13 @@ from typing import Any
 
 from rich.table import Table
 
-from sinkshot.cli._boards import broken
 from sinkshot.cli._console import out, percent
+from sinkshot.cli.print_leaderboards import broken
 from sinkshot.evaluate import half_width
 from sinkshot.studies.catalogue import Catalogue, Missing
 from sinkshot.studies.claims import Judgement, judge
-from sinkshot.studies.planning import whole_bank
-from sinkshot.studies.running import Outcome
+from sinkshot.studies.plan import whole_bank
+from sinkshot.studies.run import Outcome
 from sinkshot.studies.study import BankKey, Entry, Row, Sheet, Study, Value
 
 _SIGNS = {"holds": "yes", "does not hold": "no", "cannot be told": "?"}

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sinkshot.studies
-from sinkshot.studies.lines import lines, nearest
+from sinkshot.studies.toml_positions import lines, nearest
 
 FILES = sorted((Path(sinkshot.studies.__file__).parent).rglob("*.toml"))
 

@@ -162,13 +162,13 @@ def code_version(method: str) -> str:
     sources: dict[str, bytes] = {}
     if not function.__module__.startswith("sinkshot."):  # a person's own method
         sources[function.__module__] = Path(inspect.getsourcefile(function) or os.devnull).read_bytes()
-    return _version({"sinkshot.studies.selecting", function.__module__}, sources)
+    return _version({"sinkshot.studies.random_coordinates", function.__module__}, sources)
 
 
 @lru_cache
 def facts_version() -> str:
     """Return the same for facts about features."""
-    return _version({"sinkshot.studies.measures", "sinkshot.studies.selecting"}, {})
+    return _version({"sinkshot.studies.measures", "sinkshot.studies.random_coordinates"}, {})
 
 
 def _version(names: set[str], sources: dict[str, bytes]) -> str:

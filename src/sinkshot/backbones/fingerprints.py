@@ -1,4 +1,4 @@
-"""Stamps of images: a number for each that is another once the image is another."""
+"""Fingerprints of images: a checksum per image, to detect changes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from sinkshot.backbones.datasets.images import parallel
 from sinkshot.backbones.datasets.sources import Opened
 
 
-def stamps(images: Images) -> NDArray[np.uint32]:
-    """Return a stamp [n] of each image: of a file's size and time of change, or of the content where it has no file.
+def fingerprints(images: Images) -> NDArray[np.uint32]:
+    """Return a checksum [n] per image: of a file's size and modification time, or of the content if there is no file.
 
-    A file that is not there gets a stamp too; whoever decodes it says that it is missing.
+    A missing file gets one too; decoding it reports that it is missing.
     """
-    found = parallel(lambda index: _stamp(images.source.open(index)), range(len(images)))
+    found = parallel(lambda index: _fingerprint(images.source.open(index)), range(len(images)))
     return np.fromiter(found, np.uint32, len(images))
 
 
-def _stamp(opened: Opened) -> int:
+def _fingerprint(opened: Opened) -> int:
     if isinstance(opened, BytesIO):
         return zlib.crc32(opened.getbuffer())
     if isinstance(opened, np.ndarray):

@@ -21,11 +21,11 @@ from toys import KEY, RECIPE, cell, measured, numbers, save, settle
 import sinkshot
 from sinkshot import FeatureBank, threads
 from sinkshot.errors import InputError
-from sinkshot.studies.merging import merge, selection, selection_seed
+from sinkshot.studies.merge import merge, selection, selection_seed
 from sinkshot.studies.processes import _pool
 from sinkshot.studies.progress import Progress, now_and_then
-from sinkshot.studies.running import Stopped
-from sinkshot.studies.settling import code_version
+from sinkshot.studies.resolve import code_version
+from sinkshot.studies.run import Stopped
 from sinkshot.studies.study import BankKey, Measure
 
 SOME = (cell(), cell("bms", shot=5), cell("kmeans", protocol="dirichlet"), cell(protocol="open-set", seed=3))
@@ -297,7 +297,7 @@ def test_a_mean_of_base_classes_that_nobody_has_is_asked_for(place, catalogue):
 
 
 def versions_in(folder):
-    code = "from sinkshot.studies.settling import code_version\nprint(code_version('ncm'), code_version('bms'))"
+    code = "from sinkshot.studies.resolve import code_version\nprint(code_version('ncm'), code_version('bms'))"
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
     return done.stdout.split()

@@ -11,7 +11,7 @@ from scipy import stats
 from sinkshot.bank import FeatureBank
 from sinkshot.episodes import Recipe
 from sinkshot.evaluate import evaluate
-from sinkshot.report import pictures
+from sinkshot.report.figures import demo
 from sinkshot.studies.measures import skewness
 
 
@@ -28,7 +28,7 @@ def bank() -> FeatureBank:
 
 def test_example_is_a_median_episode_scored_as_in_the_results(bank: FeatureBank) -> None:
     result = evaluate(bank, Recipe(episodes=41), method="bms", engine="numpy")
-    example = pictures.example(bank, result, "BMS")
+    example = demo.example(bank, result, "BMS")
     assert example.right == pytest.approx(result.per_episode[example.number])
     assert example.right == pytest.approx(np.median(result.per_episode))
     raw = evaluate(bank, Recipe(episodes=41), method="ncm", preprocess="", engine="numpy")
@@ -38,14 +38,14 @@ def test_example_is_a_median_episode_scored_as_in_the_results(bank: FeatureBank)
 
 def test_plane_is_that_of_the_first_two_principal_components() -> None:
     x = np.random.default_rng(0).normal(size=(30, 50)) * np.linspace(3, 0.1, 50)
-    points, shares = pictures.plane(x)
+    points, shares = demo.plane(x)
     u, s, _ = np.linalg.svd(x - x.mean(axis=0), full_matrices=False)
     assert np.abs(points) == pytest.approx(np.abs(u[:, :2] * s[:2]))
     assert shares == pytest.approx((s**2 / (s**2).sum())[:2])
 
 
 def test_plane_of_equal_rows_is_a_point() -> None:
-    points, shares = pictures.plane(np.ones((5, 3)))
+    points, shares = demo.plane(np.ones((5, 3)))
     assert np.abs(points).max() < 1e-6
     assert np.isfinite(shares).all()
 
@@ -57,7 +57,7 @@ def test_skewness_is_scipys_and_zero_for_a_constant() -> None:
 
 
 def test_power_tells_the_skewness_of_the_features_it_shows(bank: FeatureBank) -> None:
-    power = pictures.power(bank)
+    power = demo.power(bank)
     assert power.step == "P"
     assert power.classes == bank.class_names[:3]
     for feature in (power.symmetric, power.typical):
@@ -72,18 +72,18 @@ def test_power_tells_the_skewness_of_the_features_it_shows(bank: FeatureBank) ->
 def test_power_leaves_out_features_that_never_change() -> None:
     features = np.random.default_rng(0).gamma(1.0, 1.0, (60, 3))
     features[:, 0] = 0.25
-    assert pictures.power(bank_of(features, 3)).symmetric.column != 0
+    assert demo.power(bank_of(features, 3)).symmetric.column != 0
 
 
 def test_signed_features_get_the_signed_power_and_small_classes_no_test() -> None:
-    power = pictures.power(bank_of(np.random.default_rng(0).normal(size=(20, 3)), 2))
+    power = demo.power(bank_of(np.random.default_rng(0).normal(size=(20, 3)), 2))
     assert power.step == "Ps"
     assert power.gaussian is None
 
 
 def test_spread_tells_how_often_the_second_is_above(bank: FeatureBank) -> None:
     a, b = (evaluate(bank, Recipe(episodes=25), method=m, preprocess="PE", engine="numpy") for m in ("ncm", "bms"))
-    spread = pictures.spread(a, b, ("NCM", "BMS"))
+    spread = demo.spread(a, b, ("NCM", "BMS"))
     assert spread.better == (b.per_episode > a.per_episode).mean()
     assert spread.better + spread.level + (b.per_episode < a.per_episode).mean() == pytest.approx(1)
 
@@ -93,9 +93,9 @@ def test_every_accuracy_falls_inside_a_bin_and_never_on_an_edge(queries: int, da
     right = data.draw(st.lists(st.integers(0, queries), min_size=1, max_size=20))
     share = np.array(right) / queries
     for values, edges in (
-        (share, pictures.accuracy_edges(share.min(), queries)),
-        (share - share[::-1], pictures.gap_edges(share - share[::-1], queries)),
+        (share, demo.accuracy_edges(share.min(), queries)),
+        (share - share[::-1], demo.gap_edges(share - share[::-1], queries)),
     ):
         assert np.histogram(values, edges)[0].sum() == len(values)
         assert np.abs(values[:, None] - edges).min() > 0.4 / queries
-    assert pictures.accuracy_edges(0.0, queries)[-1] == pytest.approx((queries + 0.5) / queries)
+    assert demo.accuracy_edges(0.0, queries)[-1] == pytest.approx((queries + 0.5) / queries)

@@ -10,13 +10,11 @@ import io
 import re
 import warnings
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from markupsafe import Markup
-from numpy.typing import NDArray
 
 INK, MUTED, LINE, PAPER = "#1c2127", "#5b6570", "#dfe3e8", "#fdfdfe"
 SERIES = ("#0067b0", "#cf5500", "#00855f", "#a5408f", "#59626d")  # told apart in every common kind of colour vision
@@ -60,28 +58,6 @@ class Key:
 
     sign: Markup
     label: str
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A value with a half-width, and another to compare it with."""
-
-    label: str
-    value: float
-    half_width: float
-    mark: float | None = None
-    mark_half_width: float = 0.0
-
-
-@dataclass(frozen=True)
-class Points:
-    """The rows of an episode in the plane, their classes, and which queries were labelled wrong."""
-
-    support: NDArray[Any]  # [l, 2]
-    query: NDArray[Any]  # [q, 2]
-    of_support: NDArray[Any]  # [l]
-    of_query: NDArray[Any]  # [q]
-    wrong: NDArray[Any]  # [q]
 
 
 def panel(
@@ -130,73 +106,6 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
-# --- kinds of charts ------------------------------------------------------------------------------------------------
-
-
-def intervals(axes: Any, rows: Sequence[Interval], label: str, write: Callable[[float], str], zero: bool) -> None:
-    """Values with their intervals, one line each from the top, written out at the right; diamonds are the marks."""
-    height = np.arange(len(rows))[::-1]
-    for y, row in zip(height, rows, strict=True):
-        if row.mark is not None:
-            axes.errorbar(row.mark, y - 0.22, xerr=row.mark_half_width, color=SERIES[1], linewidth=1.6)
-            axes.plot(row.mark, y - 0.22, "D", color=SERIES[1], markersize=5, markerfacecolor=PAPER)
-        axes.errorbar(row.value, y, xerr=row.half_width, color=SERIES[0], linewidth=2.2)
-        axes.plot(row.value, y, "o", color=SERIES[0], markersize=6)
-        axes.annotate(
-            write(row.value), (1.02, y), xycoords=("axes fraction", "data"), va="center", annotation_clip=False
-        )
-    if zero:
-        axes.axvline(0, color=MUTED, linewidth=1)
-    axes.set_yticks(height, [printable(row.label) for row in rows], color=INK)
-    axes.set_ylim(-0.7, len(rows) - 0.4)
-    axes.tick_params(axis="both", length=0)
-    axes.grid(axis="x")
-    axes.spines["left"].set_visible(False)
-    axes.set_xlabel(label)
-
-
-def distributions(
-    axes: Any, samples: Sequence[NDArray[Any]], edges: NDArray[Any], label: str, count: str, colour: int = 0
-) -> None:
-    """Histograms of samples over the same edges."""
-    histograms(axes, [np.histogram(sample, edges)[0] for sample in samples], edges, label, count, colour)
-
-
-def histograms(
-    axes: Any, bins: Sequence[NDArray[Any]], edges: NDArray[Any], label: str, count: str, colour: int = 0
-) -> None:
-    """Counts of the same bins, told apart by colour and by dash."""
-    for i, counts in enumerate(bins):
-        paint = SERIES[(i + colour) % len(SERIES)]
-        axes.stairs(counts, edges, color=paint, alpha=0.13, fill=True)
-        axes.stairs(counts, edges, color=paint, linewidth=1.8, linestyle=DASHES[i % len(DASHES)])
-    axes.set_xlim(edges[0], edges[-1])
-    axes.set_ylim(bottom=0)
-    axes.tick_params(axis="both", length=0)
-    axes.tick_params(axis="x", pad=7)
-    axes.grid(axis="y")
-    axes.spines["left"].set_visible(False)
-    axes.set_xlabel(label)
-    axes.set_ylabel(count)
-
-
-def episode(axes: Any, points: Points, labels: Sequence[str]) -> None:
-    """An episode in the plane: supports as stars around their class's marker, a ring where a query is wrong."""
-    for c in range(int(points.of_support.max()) + 1):
-        colour, marker = SERIES[c % len(SERIES)], MARKERS[c % len(MARKERS)]
-        mine = points.query[points.of_query == c].T
-        axes.plot(*mine, marker, color=colour, markersize=5.5, alpha=0.85, markeredgewidth=0)
-        mine = points.support[points.of_support == c].T
-        axes.plot(*mine, "*", color=colour, markersize=23, markeredgecolor=PAPER, markeredgewidth=1.2, zorder=4)
-        axes.plot(*mine, marker, color=PAPER, markersize=5, markeredgewidth=0, zorder=5)
-    missed = points.query[points.wrong].T
-    axes.plot(*missed, "o", color=INK, markersize=10.5, markerfacecolor="none", markeredgewidth=1, zorder=3)
-    axes.set_aspect("equal", adjustable="datalim")
-    axes.margins(0.06)
-    axes.set(xticks=[], yticks=[], xlabel=labels[0], ylabel=labels[1])
-    axes.spines[["top", "right"]].set_visible(True)
-
-
 # --- legends --------------------------------------------------------------------------------------------------------
 
 
@@ -228,7 +137,7 @@ def _marker(marker: str, colour: str, size: float, hollow: bool) -> str:
 
 
 def class_sign(c: int) -> Markup:
-    """Return the marker of class c in `episode` as a sign for the legend."""
+    """Return the marker of class c in `charts.episode` as a sign for the legend."""
     return marker_sign(MARKERS[c % len(MARKERS)], SERIES[c % len(SERIES)])
 
 

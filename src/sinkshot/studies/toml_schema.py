@@ -13,7 +13,7 @@ from typing import Any
 
 from sinkshot.errors import InputError, shown
 from sinkshot.foreign import limits, texts
-from sinkshot.studies.lines import Path, lines, nearest
+from sinkshot.studies.toml_positions import Path, lines, nearest
 
 
 @dataclass(frozen=True)

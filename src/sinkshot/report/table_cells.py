@@ -13,7 +13,7 @@ from sinkshot.open_set import sign
 from sinkshot.studies.study import Cell, Column, Entry, Row, Sheet, Value
 
 if TYPE_CHECKING:
-    from sinkshot.studies.running import Stored
+    from sinkshot.studies.run import Stored
 
 Standing = Literal["level", "above", "below"]
 

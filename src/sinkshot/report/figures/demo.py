@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from sinkshot import methods, preprocess
 from sinkshot.bank import FeatureBank
 from sinkshot.evaluate import Result
-from sinkshot.report import figures
-from sinkshot.report.figures import INK, MUTED, Key, Panel, class_sign, line_sign, marker_sign
+from sinkshot.report.figures import charts
+from sinkshot.report.figures.svg import INK, MUTED, Key, Panel, class_sign, line_sign, marker_sign, panel
 from sinkshot.report.page import number, percent
 from sinkshot.studies.measures import ENOUGH, looks_gaussian, skewness
 from sinkshot.task import Task
@@ -44,13 +44,13 @@ def spread(first: Result, second: Result, labels: tuple[str, str]) -> Spread:
     told = [f"{label} has mean {percent(x.mean())} %" for label, x in zip(labels, (a, b), strict=True)]
     return Spread(
         panels=(
-            figures.panel(
+            panel(
                 "spread",
                 "Accuracy of each episode",
                 f"Histograms of accuracy over {same} episodes: {'; '.join(told)}.",
-                lambda axes: figures.distributions(axes, [100 * a, 100 * b], edges, "accuracy, %", "episodes"),
+                lambda axes: charts.distributions(axes, [100 * a, 100 * b], edges, "accuracy, %", "episodes"),
             ),
-            figures.panel(
+            panel(
                 "gap",
                 f"{apart}, same episodes",
                 f"Histogram of {apart} over the same episodes: above in {percent(better, 1)} %.",
@@ -83,7 +83,7 @@ def gap_edges(gaps: Float, queries: int) -> Float:
 
 
 def _gaps(axes: Any, values: NDArray[Any], edges: NDArray[Any]) -> None:
-    figures.distributions(axes, [values], edges, "difference, points", "episodes", colour=4)
+    charts.distributions(axes, [values], edges, "difference, points", "episodes", colour=4)
     axes.axvline(0, color=MUTED, linewidth=1)
 
 
@@ -154,11 +154,11 @@ def _histograms(title: str, samples: list[Float], skews: list[float]) -> Panel:
     low, high = min(x.min() for x in samples), max(x.max() for x in samples)
     edges = np.linspace(low, high if high > low else low + 1, 31)
     told = ", ".join(number(skew) for skew in skews)
-    return figures.panel(
+    return panel(
         title.lower().replace(", ", "-").replace(" ", "-"),
         title,
         f"Histograms for {len(samples)} classes. {title}; skewness by class: {told}.",
-        lambda axes: figures.distributions(axes, samples, edges, "value", "rows"),
+        lambda axes: charts.distributions(axes, samples, edges, "value", "rows"),
         height=2.7,
     )
 
@@ -205,14 +205,14 @@ def example(bank: FeatureBank, result: Result, label: str) -> Example:
 def _plane(name: str, title: str, task: Task, truth: NDArray[np.int32], wrong: NDArray[np.bool_]) -> Panel:
     rows, shares = plane(np.vstack([task.support[0], task.query[0]]).astype(np.float64))
     cut = task.support.shape[1]
-    points = figures.Points(rows[:cut], rows[cut:], task.labels[0], truth, wrong)
+    points = charts.Points(rows[:cut], rows[cut:], task.labels[0], truth, wrong)
     labels = [f"component {i}, {100 * share:.0f} % of variance" for i, share in enumerate(shares, start=1)]
     right = len(wrong) - int(wrong.sum())
-    return figures.panel(
+    return panel(
         f"episode-{name}",
         title,
         f"{title}: the episode's rows on their first two principal components; {right} of {len(wrong)} queries right.",
-        lambda axes: figures.episode(axes, points, labels),
+        lambda axes: charts.episode(axes, points, labels),
         height=4.2,
     )
 

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from sinkshot.cli._console import out
 from sinkshot.report.leaderboard import Board, Broken, board
-from sinkshot.studies.running import Outcome
+from sinkshot.studies.run import Outcome
 
 _SIGNS = {"above": "+", "below": "-", "level": "="}
 

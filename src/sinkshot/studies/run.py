@@ -16,13 +16,13 @@ from sinkshot.engines import check_torch
 from sinkshot.errors import DataWarning, InputError, whole
 from sinkshot.studies.catalogue import Catalogue
 from sinkshot.studies.chunks import Chunk, Source
-from sinkshot.studies.machine import this_machine
+from sinkshot.studies.environment import this_machine
 from sinkshot.studies.measures import measure
-from sinkshot.studies.planning import distinct, find, plan, whole_bank
+from sinkshot.studies.plan import distinct, find, plan, whole_bank
 from sinkshot.studies.processes import Done, in_processes, in_this_process
 from sinkshot.studies.progress import Meter, Progress
-from sinkshot.studies.selecting import selected
-from sinkshot.studies.settling import canonical, facts_version
+from sinkshot.studies.random_coordinates import selected
+from sinkshot.studies.resolve import canonical, facts_version
 from sinkshot.studies.store import Store, Stored
 from sinkshot.studies.study import BankKey, Cell, Measure, Study
 from sinkshot.threads import available

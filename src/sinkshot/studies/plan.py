@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from sinkshot.errors import InputError
 from sinkshot.studies.catalogue import Catalogue, Missing
 from sinkshot.studies.chunks import Chunk, Source, cut
-from sinkshot.studies.selecting import selected
-from sinkshot.studies.settling import Settled, lacks_base, settle
+from sinkshot.studies.random_coordinates import selected
+from sinkshot.studies.resolve import Settled, lacks_base, settle
 from sinkshot.studies.study import BankKey, Cell, Study
 
 

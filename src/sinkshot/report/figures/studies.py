@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sinkshot.report import charts
-from sinkshot.report.charts import Curve, Point
-from sinkshot.report.figures import MUTED, SERIES, Key, Panel, class_sign, histograms, line_sign, panel
-from sinkshot.report.places import Place, places
+from sinkshot.report.figures import charts
+from sinkshot.report.figures.charts import Curve, Point
+from sinkshot.report.figures.svg import MUTED, SERIES, Key, Panel, class_sign, line_sign, panel
+from sinkshot.report.table_cells import Place, places
 from sinkshot.studies.study import Cell, Kind, Sheet
 
 if TYPE_CHECKING:
-    from sinkshot.studies.running import Stored
+    from sinkshot.studies.run import Stored
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def _histograms(name: str, title: str, part: Mapping[str, Any]) -> Panel:
         name,
         title,
         f"Histograms of one feature for {len(bins)} classes. {title}: {told}.",
-        lambda axes: histograms(axes, bins, edges, "value", "rows"),
+        lambda axes: charts.histograms(axes, bins, edges, "value", "rows"),
         height=2.5,
     )
 

@@ -11,9 +11,9 @@ from sinkshot.episodes import PROTOCOLS, Recipe
 from sinkshot.errors import InputError
 from sinkshot.methods import bms
 from sinkshot.open_set import Metric
-from sinkshot.studies.documents import NAME, NAMES, TABLE, TEXT, Document, Kind, one_of, real, whole
-from sinkshot.studies.lines import Path
 from sinkshot.studies.study import BankKey, Cell
+from sinkshot.studies.toml_positions import Path
+from sinkshot.studies.toml_schema import NAME, NAMES, TABLE, TEXT, Document, Kind, one_of, real, whole
 
 BANK: dict[str, Kind] = {
     "data_set": NAME,

@@ -6,9 +6,9 @@ import pytest
 
 from sinkshot.episodes import Recipe
 from sinkshot.errors import InputError
-from sinkshot.studies import reading
+from sinkshot.studies import parse
 from sinkshot.studies.catalogue import Catalogue
-from sinkshot.studies.expanding import expand
+from sinkshot.studies.expand import expand
 from sinkshot.studies.study import BankKey, Cell, Value
 
 STUDY = """\
@@ -83,7 +83,7 @@ def wrong(tmp_path):
         file = tmp_path / "mine.toml"
         file.write_text(text.replace(old, new, 1), encoding="utf-8")
         with pytest.raises(InputError) as error:
-            reading.read(file)
+            parse.read(file)
         message = str(error.value)
         assert message.startswith(f"{file}, line ")
         line, _, sentence = message.removeprefix(f"{file}, line ").partition(": ")
@@ -95,7 +95,7 @@ def wrong(tmp_path):
 def written(tmp_path, text):
     file = tmp_path / "mine.toml"
     file.write_text(text, encoding="utf-8")
-    return reading.read(file)
+    return parse.read(file)
 
 
 def line_of(text, piece):
@@ -130,7 +130,7 @@ def test_values_are_kept_as_printed(tmp_path):
 
 @pytest.mark.parametrize("text", ["82.07±0.25", "82.07 +- 0.25", "82.07% ± 0.25%", " 82.07 ± 0.25 %"])
 def test_intervals_may_be_written_in_several_ways(text):
-    assert (reading.value(text).mean, reading.value(text).ci95) == (82.07, 0.25)
+    assert (parse.value(text).mean, parse.value(text).ci95) == (82.07, 0.25)
 
 
 def test_a_sweep_makes_a_column_for_each_of_its_values(tmp_path):
@@ -174,12 +174,12 @@ def test_the_data_set_a_network_was_trained_on_is_said_only_where_it_is_another(
 def test_studies_are_found_by_name_and_by_path(tmp_path):
     file = tmp_path / "own.toml"
     file.write_text(STUDY, encoding="utf-8")
-    assert reading.find(file).name == "own"
-    assert reading.find("table-5").where == "Table 5"
+    assert parse.find(file).name == "own"
+    assert parse.find("table-5").where == "Table 5"
     with pytest.raises(InputError, match="did you mean 'table-5'"):
-        reading.find("tabel-5")
+        parse.find("tabel-5")
     with pytest.raises(InputError, match="is no file"):
-        reading.find(tmp_path / "none.toml")
+        parse.find(tmp_path / "none.toml")
 
 
 # --- what is wrong with a study -------------------------------------------------------------------------------------
@@ -294,7 +294,7 @@ def test_a_file_that_is_no_text_is_refused_in_a_sentence(tmp_path):
     file = tmp_path / "mine.toml"
     file.write_bytes(b"title = '\xff'")
     with pytest.raises(InputError, match="is no text in UTF-8"):
-        reading.read(file)
+        parse.read(file)
 
 
 @pytest.mark.parametrize(("rows", "where"), [("", 5), ("rows = []", 7)])

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sinkshot.bank import FeatureBank
 from sinkshot.episodes import Episodes
 from sinkshot.evaluate import Result, evaluate
-from sinkshot.studies.merging import selection, selection_seed
+from sinkshot.studies.merge import selection, selection_seed
 from sinkshot.studies.study import BankKey
 
 
