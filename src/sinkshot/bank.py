@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -200,7 +201,7 @@ def _names(given: Any) -> tuple[str, ...]:
     if not names or not all(isinstance(name, str) for name in names):
         raise InputError(f"class names: {given!r:.80} was given, a sequence of strings expected, one for each class.")
     if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+        twice = Counter(names).most_common(1)[0][0]
         raise InputError(f"the class name {twice!r} is given twice; the names of two classes must differ.")
     return tuple(str(name) for name in names)
 

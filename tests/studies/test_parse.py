@@ -293,7 +293,7 @@ def test_what_is_no_toml_is_said_with_its_line(wrong, text, line):
 def test_a_file_that_is_no_text_is_refused_in_a_sentence(tmp_path):
     file = tmp_path / "mine.toml"
     file.write_bytes(b"title = '\xff'")
-    with pytest.raises(InputError, match="is no text in UTF-8"):
+    with pytest.raises(InputError, match="is no UTF-8 text"):
         parse.read(file)
 
 

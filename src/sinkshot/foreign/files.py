@@ -46,7 +46,7 @@ def content(path: str | os.PathLike[str], limit: Limit) -> bytes:
     with opened(path) as file:
         if (size := size_of(file)) > limit.value:
             raise InputError(f"{path} has {amount(size)}, more than the {amount(limit.value)} of {limit.bounds}.")
-        return file.read(limit.value + 1)[: limit.value]
+        return file.read(size)
 
 
 def _must_be_regular(mode: int, path: str | os.PathLike[str]) -> None:

@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 
 from sinkshot.bank import FeatureBank
 from sinkshot.errors import InputError
+from sinkshot.foreign import texts
+from sinkshot.foreign.arrays import mapped
+from sinkshot.foreign.limits import LABELS, LIST, admit
 from sinkshot.formats import must_be_readable, source
 
 
@@ -26,8 +29,8 @@ def read(path: Path, labels: Path | None = None) -> FeatureBank:
     if labels_file is None:
         raise InputError(f"it has no labels: there is no {path.stem}_labels.npy beside it; name a labels file.")
     names_file = _beside(path, "class_names")
-    names = None if names_file is None else _array(names_file, "class names").astype(str).tolist()
-    return FeatureBank.from_arrays(features, _labels(labels_file), names, source(path))
+    names = None if names_file is None else _texts_or_numbers(names_file, "class names").astype(str).tolist()
+    return FeatureBank.from_arrays(features, _labels(labels_file, len(features)), names, source(path))
 
 
 def _beside(path: Path, what: str) -> Path | None:
@@ -35,24 +38,26 @@ def _beside(path: Path, what: str) -> Path | None:
     return next((file for file in candidates if file.exists()), None)
 
 
-def _labels(file: Path) -> NDArray[Any]:
+def _labels(file: Path, rows: int) -> NDArray[Any]:
     must_be_readable(file)
     if file.suffix.lower() == ".npy":
-        return _array(file, "labels")
+        return _texts_or_numbers(file, "labels")
     if file.suffix.lower() not in (".txt", ".csv"):
         raise InputError(f"labels come from an .npy, .txt or .csv file, not from {file}.")
     try:
-        text = file.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"the labels file {file} is no UTF-8 text ({error}); save it as UTF-8.") from error
+        text = texts.text(file, LIST, "utf-8-sig")
+    except InputError as error:
+        raise InputError(f"the labels file cannot be used: {error}") from error
+    if (count := text.count("\n")) > 2 * rows + 1_000:
+        raise InputError(f"the labels file {file} has {count:,} lines for {rows:,} rows; write one label a line.")
     lines = text.rstrip().split("\n")
-    rows = list(csv.reader(lines)) if file.suffix.lower() == ".csv" else [[line] for line in lines]
-    for number, row in enumerate(rows, start=1):
+    table = list(csv.reader(lines)) if file.suffix.lower() == ".csv" else [[line] for line in lines]
+    for number, row in enumerate(table, start=1):
         if len(row) != 1 or not row[0].strip():
             raise InputError(
                 f"line {number} of the labels file {file} holds {len(row)} values; write one label a line."
             )
-    values = [row[0].strip() for row in rows]
+    values = [row[0].strip() for row in table]
     numbers = all(len(v) < 19 and v.removeprefix("-").isdecimal() and str(int(v)) == v for v in values)
     return np.array([int(value) for value in values] if numbers else values)
 
@@ -60,7 +65,12 @@ def _labels(file: Path) -> NDArray[Any]:
 def _array(file: Path, what: str) -> NDArray[Any]:
     must_be_readable(file)
     try:
-        array: NDArray[Any] = np.lib.format.open_memmap(file, mode="r")
+        return mapped(file, f"the array of {what}")
     except Exception as error:
         raise InputError(f"{file} could not be read as the array of {what} ({str(error).rstrip('.')}).") from error
+
+
+def _texts_or_numbers(file: Path, what: str) -> NDArray[Any]:
+    array = _array(file, what)
+    admit(array.nbytes, file.stat().st_size, f"the array of {what} in {file}", LABELS)
     return array

@@ -15,24 +15,33 @@ from numpy.typing import NDArray
 
 from sinkshot.bank import FeatureBank
 from sinkshot.errors import InputError
+from sinkshot.foreign.arrays import archive
+from sinkshot.foreign.files import opened
 from sinkshot.formats import source
 from sinkshot.formats.native import header, narrow, read_header
 
 
 def read(path: Path) -> FeatureBank:
-    """Read a bank from an archive."""
-    with path.open("rb") as file:
+    """Read a bank from an archive, once its headers fit together."""
+    with opened(path) as file:
         if file.read(4) != b"PK\x03\x04":
             raise InputError("it is no NumPy archive; write it with numpy.savez.")
-    with np.load(path, allow_pickle=False) as archive:
-        if missing := {"features", "labels"} - set(archive.files):
-            raise InputError(f"it holds no array {sorted(missing)[0]!r}, only {', '.join(archive.files) or 'none'}.")
-        arrays = {name: _member(archive, name) for name in archive.files if _ours(name)}
-    base = {name.removeprefix("base."): mean for name, mean in arrays.items() if name.startswith("base.")}
-    if "sinkshot" in arrays:
-        return FeatureBank(arrays["features"], arrays["labels"], *read_header(str(arrays["sinkshot"])), base)
-    names = arrays["class_names"].astype(str).tolist() if "class_names" in arrays else None
-    return FeatureBank.from_arrays(arrays["features"], arrays["labels"], names, source(path), base)
+    with archive(path) as arrays:
+        if missing := {"features", "labels"} - set(arrays.names):
+            held = ", ".join(f"{name:.60}" for name in arrays.names[:20]) or "none"
+            raise InputError(f"it holds no array {sorted(missing)[0]!r}, only {held}.")
+        rows, labels = arrays.header("features").shape, arrays.header("labels").shape
+        if len(rows) == 2 and len(labels) == 1 and rows[0] != labels[0]:
+            raise InputError(f"there are {rows[0]} rows of features but {labels[0]} labels; give one label a row.")
+        found: dict[str, NDArray[Any]] = {}
+        for name in filter(_ours, arrays.names):
+            found[name] = arrays.array(name) if name == "features" else arrays.labels(name)
+            found[name].flags.writeable = False
+    base = {name.removeprefix("base."): mean for name, mean in found.items() if name.startswith("base.")}
+    if "sinkshot" in found:
+        return FeatureBank(found["features"], found["labels"], *read_header(str(found["sinkshot"])), base)
+    names = found["class_names"].astype(str).tolist() if "class_names" in found else None
+    return FeatureBank.from_arrays(found["features"], found["labels"], names, source(path), base)
 
 
 def write(bank: FeatureBank, path: Path, store: str) -> None:
@@ -48,17 +57,3 @@ def write(bank: FeatureBank, path: Path, store: str) -> None:
 
 def _ours(name: str) -> bool:
     return name in ("features", "labels", "class_names", "sinkshot") or name.startswith("base.")
-
-
-def _member(archive: Any, name: str) -> NDArray[Any]:
-    try:
-        array: NDArray[Any] = archive[name]
-    except ValueError as error:
-        if "pickle" not in str(error):
-            raise
-        raise InputError(
-            f"its array {name!r} holds Python objects, which are not read; store plain numbers."
-        ) from error
-    if array.base is None:
-        array.flags.writeable = False
-    return array

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -59,7 +60,7 @@ def read_split_folders(path: Path, split: str, data_set: DataSet | None) -> Imag
 def listed(root: Path, folders: Sequence[str], meta: dict[str, str], data_set: DataSet | None = None) -> Images:
     """Return the images of the given folders below `root`, each the class of its last name, sorted within it."""
     names = [folder.rpartition("/")[2] for folder in folders]
-    if twice := {name for name in names if names.count(name) > 1}:
+    if twice := {name for name, count in Counter(names).items() if count > 1}:
         raise InputError(f"{root}: the class {min(twice)!r} lies in more than one split; take one split, or rename it.")
     files = [images_in(root / folder) for folder in folders]
     paths = [f"{folder}/{file}" for folder, inside in zip(folders, files, strict=True) for file in inside]

@@ -7,7 +7,6 @@ folder of packs has files that begin with the name of their split: `train-1of2.n
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,8 @@ from sinkshot.backbones.datasets.images import Images
 from sinkshot.backbones.datasets.known import FOLDER_NAMES, SPLITS, DataSet, guess, no_split
 from sinkshot.backbones.datasets.sources import Blob, joined
 from sinkshot.errors import InputError
+from sinkshot.foreign.arrays import archive
+from sinkshot.foreign.files import is_regular
 
 MEMBERS = {"blob", "offsets", "label", "class_names"}
 
@@ -25,11 +26,22 @@ MEMBERS = {"blob", "offsets", "label", "class_names"}
 def is_pack(path: Path) -> bool:
     """Whether a path is a pack, or a folder with packs of splits in it."""
     if path.is_dir():
-        return any(is_pack(file) for file in path.glob("*.npz"))
-    if path.suffix.lower() != ".npz" or not zipfile.is_zipfile(path):
+        return any(_is_whole_pack(file) for file in path.glob("*.npz"))
+    if path.suffix.lower() != ".npz" or not is_regular(path):
         return False
-    with zipfile.ZipFile(path) as archive:
-        return {f"{name}.npy" for name in MEMBERS} <= set(archive.namelist())
+    try:
+        with archive(path) as arrays:
+            return set(arrays.names) >= MEMBERS
+    except InputError as error:
+        raise InputError(f"{path} is a damaged pack ({error}); copy it again.") from error
+
+
+def _is_whole_pack(path: Path) -> bool:
+    """Whether a file is a pack; a damaged archive is none, so that its folder may still be something else."""
+    try:
+        return is_pack(path)
+    except InputError:
+        return False
 
 
 def read_packs(path: Path, split: str, data_set: DataSet | None) -> Images:
@@ -58,20 +70,8 @@ def read_packs(path: Path, split: str, data_set: DataSet | None) -> Images:
 
 def mapped(path: Path, name: str) -> NDArray[Any]:
     """Return an array of an `.npz` without reading it, where the archive does not compress it."""
-    with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as member:
-        version = np.lib.format.read_magic(member)
-        header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = header(member)
-        entry, at = archive.getinfo(f"{name}.npy"), member.tell()
-    if entry.compress_type != zipfile.ZIP_STORED or dtype.hasobject or fortran:
-        with np.load(path, allow_pickle=False) as loaded:
-            array: NDArray[Any] = loaded[name]
-        return array
-    with path.open("rb") as file:  # the local header of a zip entry has lengths of its own
-        file.seek(entry.header_offset)
-        local = file.read(30)
-    start = entry.header_offset + 30 + int.from_bytes(local[26:28], "little") + int.from_bytes(local[28:30], "little")
-    return np.memmap(path, dtype, "r", start + at, shape)
+    with archive(path) as arrays:
+        return arrays.mapped(name)
 
 
 def _files(folder: Path, split: str) -> list[Path]:
@@ -92,11 +92,10 @@ def _split_of(file: Path, split: str) -> str:
 
 def _read(file: Path) -> tuple[Blob, NDArray[np.int64], list[str]]:
     try:
-        blob = mapped(file, "blob")
-        with np.load(file, allow_pickle=False) as archive:
-            offsets, label = archive["offsets"].astype(np.int64), archive["label"].astype(np.int64)
-            names = [str(name) for name in archive["class_names"]]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        with archive(file) as arrays:
+            blob, names = arrays.mapped("blob"), [str(name) for name in arrays.labels("class_names").ravel()]
+            offsets, label = (_integers(arrays.labels(name)) for name in ("offsets", "label"))
+    except (OSError, ValueError) as error:
         raise InputError(f"{file} is a damaged pack ({error}); copy it again.") from error
     whole = blob.ndim == offsets.ndim == label.ndim == 1 and blob.dtype == np.uint8 and len(offsets) == len(label) + 1
     if not whole or len(label) == 0 or offsets[0] != 0 or offsets[-1] != len(blob) or (np.diff(offsets) <= 0).any():
@@ -104,3 +103,9 @@ def _read(file: Path) -> tuple[Blob, NDArray[np.int64], list[str]]:
     if (label < 0).any() or (label >= len(names)).any():
         raise InputError(f"{file} is a damaged pack: it has labels outside of its {len(names)} class names.")
     return Blob(blob, offsets, file.name), label, names
+
+
+def _integers(values: NDArray[Any]) -> NDArray[np.int64]:
+    if values.dtype.kind not in "iu":
+        raise InputError(f"integers are expected, {values.dtype} found")
+    return values.astype(np.int64)

@@ -1,0 +1,22 @@
+"""What a read may cost: memory that Python and NumPy take, and time."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def bounded(memory: int = 64 << 20, seconds: float = 20.0) -> Iterator[None]:
+    """Fail where what is done inside takes more memory, or longer (with room for a busy machine)."""
+    tracemalloc.start()
+    began = time.monotonic()
+    try:
+        yield
+        peak, took = tracemalloc.get_traced_memory()[1], time.monotonic() - began
+    finally:
+        tracemalloc.stop()
+    assert peak < memory, f"{peak / 1e6:.0f} MB were taken"
+    assert took < seconds, f"{took:.1f} s were taken"
