@@ -17,7 +17,7 @@ from command_line import sinkshot, sinkshot_process
 
 from sinkshot import FeatureBank
 from sinkshot.cli.reproduce import progress_line
-from sinkshot.studies.progress import Progress
+from sinkshot.studies.progress import RunProgress
 
 STUDY = """
 title = "Toys"
@@ -202,8 +202,8 @@ def test_a_terminal_is_told_how_far_it_is(home):
 
 def test_a_log_is_told_in_plain_lines_how_far_it_is(capsys):
     with progress_line(every=0.0) as tell:
-        tell(Progress(0, 4, 2400, None, "ncm, 1-shot"))
-        tell(Progress(3, 4, 1000, 71.6, "bms, 5-shot"))
+        tell(RunProgress(0, 4, 2400, None, "ncm, 1-shot"))
+        tell(RunProgress(3, 4, 1000, 71.6, "bms, 5-shot"))
     said = capsys.readouterr()
     assert said.err.splitlines() == [
         "0 of 4 cells are done, 2,400 episodes to go (ncm, 1-shot)",
@@ -214,5 +214,5 @@ def test_a_log_is_told_in_plain_lines_how_far_it_is(capsys):
 
 def test_a_log_of_a_short_run_has_no_lines(capsys):
     with progress_line() as tell:
-        tell(Progress(0, 4, 2400, None, "ncm, 1-shot"))
+        tell(RunProgress(0, 4, 2400, None, "ncm, 1-shot"))
     assert capsys.readouterr().err == ""

@@ -9,7 +9,7 @@ import pytest
 from sinkshot.backbones import recipes
 from sinkshot.errors import InputError, number, printable, whole
 from sinkshot.foreign import files, limits, texts
-from sinkshot.studies.documents import Document
+from sinkshot.studies.toml_schema import Document
 
 HOSTILE = {
     "arrays in arrays": ("x = " + "[" * 5_000 + "]" * 5_000, "more than 64 levels"),

@@ -8,21 +8,21 @@ import pytest
 from outcomes import of_the_paper
 
 from sinkshot.report.studies import Report, gather, write_report
-from sinkshot.studies.run import Outcome
+from sinkshot.studies.run import RunResult
 
 
 @pytest.fixture(scope="session")
-def outcome() -> Outcome:
+def outcome() -> RunResult:
     return of_the_paper()
 
 
 @pytest.fixture(scope="session")
-def report(outcome: Outcome) -> Report:
+def report(outcome: RunResult) -> Report:
     return gather(outcome)
 
 
 @pytest.fixture(scope="session")
-def folder(outcome: Outcome, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(outcome: RunResult, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that the report of `outcome` was written to."""
     place = tmp_path_factory.mktemp("report") / "made" / "here"
     write_report(place, outcome)

@@ -14,8 +14,8 @@ from sinkshot.studies import parse
 from sinkshot.studies.catalogue import Catalogue
 from sinkshot.studies.expand import expand
 from sinkshot.studies.measures import measure
-from sinkshot.studies.run import Outcome
-from sinkshot.studies.store import Stored
+from sinkshot.studies.run import RunResult
+from sinkshot.studies.store import StoredResult
 from sinkshot.studies.study import BankKey, Cell, Claim, Column, Entry, Measure, Row, Sheet, Study, Value
 
 HERE = BankKey("cifar-fs", ("wrn-28-10",))
@@ -24,11 +24,11 @@ ODD = "50 % of $x_1$ & \\frac{a}{b} #~^ | `*[λ] \N{EN DASH} 文\x07"
 EPISODES = 10_000  # as many as the paper has: their counts are as wide as they get
 
 
-def stored(cell: Cell, mean: float, seed: int, seconds: float = 1.5) -> Stored:
+def stored(cell: Cell, mean: float, seed: int, seconds: float = 1.5) -> StoredResult:
     """Return a result of 75 queries an episode around a mean, in percent."""
     random = np.random.default_rng(seed)
     opened = cell.recipe.protocol == "open-set"
-    return Stored(
+    return StoredResult(
         method=cell.method,
         preprocess="PEMnE" if cell.preprocess is None else cell.preprocess,
         recipe=cell.recipe,
@@ -49,16 +49,16 @@ def stored(cell: Cell, mean: float, seed: int, seconds: float = 1.5) -> Stored:
 
 
 def outcome_of(
-    studies: list[Study], results: Mapping[Cell, Stored], facts: Mapping[Measure, Any], **more: Any
-) -> Outcome:
+    studies: list[Study], results: Mapping[Cell, StoredResult], facts: Mapping[Measure, Any], **more: Any
+) -> RunResult:
     started = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     known = {"missing": [], "machine": "a machine, 2 cores", "versions": {"python": "3.11.0"}, "command": "a command"}
-    return Outcome(
+    return RunResult(
         studies, results, facts, started=started, finished=started + timedelta(seconds=12.5), **(known | more)
     )
 
 
-def of_the_paper() -> Outcome:
+def of_the_paper() -> RunResult:
     """Every study of the paper with numbers for each cell of one bank, near the paper's, and facts of a small one."""
     catalogue = Catalogue()
     studies = [expand(parse.find(name), catalogue, EPISODES) for name in parse.names()]
@@ -99,7 +99,7 @@ def odd_study(kind: str = "table") -> Study:
     )
 
 
-def odd(kind: str = "table") -> Outcome:
+def odd(kind: str = "table") -> RunResult:
     study = odd_study(kind)
     results = {of: stored(of, 80.0, seed) for seed, of in enumerate(study.cells())}
     return outcome_of([study], results, {}, missing=[HOSTILE], command=HOSTILE, machine=HOSTILE)

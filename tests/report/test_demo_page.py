@@ -17,7 +17,7 @@ from sinkshot.bank import FeatureBank
 from sinkshot.episodes import Recipe
 from sinkshot.errors import InputError
 from sinkshot.evaluate import compare, evaluate
-from sinkshot.report.demo import Cell, DemoRow, PaperValue, demo_page
+from sinkshot.report.demo import DemoCell, DemoRow, PaperValue, demo_page
 
 HOSTILE = "<script>alert('x')</script>"
 ODD = ["$\\frac$", "_hidden", "line\nbreak", "nul\x00", "lone \udcff", "&amp;", "a" * 60]
@@ -165,10 +165,10 @@ def test_no_results_are_refused(bank: FeatureBank, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("paper", "verdict"), [(50.0, "level"), (10.0, "above"), (90.0, "below")])
 def test_verdict_is_level_only_where_the_intervals_meet(rows: list[DemoRow], paper: float, verdict: str) -> None:
     result = replace(rows[0].one, per_episode=np.tile([0.4, 0.6], 50))  # 50 ± 1.97
-    assert Cell(result, PaperValue(paper, 0.1)).verdict == verdict
+    assert DemoCell(result, PaperValue(paper, 0.1)).verdict == verdict
     touching = 50.0 + 100 * result.ci95 + 0.1
-    assert Cell(result, PaperValue(touching - 0.01, 0.1)).verdict == "level"
-    assert Cell(result, PaperValue(touching + 0.01, 0.1)).verdict == "below"
+    assert DemoCell(result, PaperValue(touching - 0.01, 0.1)).verdict == "level"
+    assert DemoCell(result, PaperValue(touching + 0.01, 0.1)).verdict == "below"
 
 
 def test_importing_the_page_leaves_matplotlib_alone() -> None:

@@ -21,9 +21,9 @@ from sinkshot.errors import InputError
 from sinkshot.report.export import flat
 from sinkshot.report.pairs import match, meetings
 from sinkshot.report.studies import Report, write_report
-from sinkshot.report.table_cells import Place, places, standing, tally
+from sinkshot.report.table_cells import TableCell, standing, table_cells, tally
 from sinkshot.studies.claims import judge
-from sinkshot.studies.run import Outcome
+from sinkshot.studies.run import RunResult
 from sinkshot.studies.study import Column, Entry, Row, Sheet, Study, Value
 
 FILES = ["cells.csv", "cells.parquet", "index.html", "report.md", "tables.tex"]
@@ -51,13 +51,13 @@ def test_a_report_is_five_files_in_a_folder_that_is_made(folder: Path) -> None:
     assert sorted(file.name for file in folder.iterdir()) == FILES
 
 
-def some_of(outcome: Outcome) -> Outcome:
+def some_of(outcome: RunResult) -> RunResult:
     """One study of each kind but the plainest curves."""
     few = ("table-5", "figure-projection", "gaussianity")
     return replace(outcome, studies=[study for study in outcome.studies if study.name in few])
 
 
-def test_same_outcome_gives_the_same_bytes(outcome: Outcome, tmp_path: Path) -> None:
+def test_same_outcome_gives_the_same_bytes(outcome: RunResult, tmp_path: Path) -> None:
     for place in ("one", "two"):
         write_report(tmp_path / place, some_of(outcome))
     for name in FILES:
@@ -69,7 +69,7 @@ def test_every_figure_is_drawn_the_same_again(page: Page, report: Report) -> Non
     assert all(panel.svg in page.source for panel in panels)
 
 
-def test_another_clock_changes_nothing_but_times(outcome: Outcome, tmp_path: Path) -> None:
+def test_another_clock_changes_nothing_but_times(outcome: RunResult, tmp_path: Path) -> None:
     outcome = some_of(outcome)
     write_report(tmp_path / "first", outcome)
     later = outcome.started + timedelta(days=400)
@@ -160,13 +160,13 @@ def test_drawings_take_every_colour_from_the_scheme(page: Page) -> None:
 # --- what it says ---------------------------------------------------------------------------------------------------
 
 
-def test_contents_name_every_study_in_order(page: Page, outcome: Outcome) -> None:
+def test_contents_name_every_study_in_order(page: Page, outcome: RunResult) -> None:
     contents = page.source.partition('<nav class="contents"')[2].partition("</nav>")[0]
     listed = re.findall(r'href="#([^"]+)"><span class="where">', contents)
     assert listed == [study.name for study in outcome.studies]
 
 
-def test_every_measured_number_stands_there_with_the_papers_and_the_difference(page: Page, outcome: Outcome) -> None:
+def test_every_measured_number_stands_there_with_the_papers_and_the_difference(page: Page, outcome: RunResult) -> None:
     source = re.sub(r"<[^>]+>", " ", page.source)
     text = " ".join(source.split())
     judged = [record for record in flat(outcome.studies, outcome.results) if record.difference is not None]
@@ -180,7 +180,7 @@ def test_every_measured_number_stands_there_with_the_papers_and_the_difference(p
     assert all(value in text for value in printed)
 
 
-def test_summary_counts_what_the_tables_show(page: Page, outcome: Outcome, report: Report) -> None:
+def test_summary_counts_what_the_tables_show(page: Page, outcome: RunResult, report: Report) -> None:
     records = flat(outcome.studies, outcome.results)
     stands = Counter(record.standing for record in records if record.standing)
     text = words(page)
@@ -191,7 +191,7 @@ def test_summary_counts_what_the_tables_show(page: Page, outcome: Outcome, repor
 
 
 def test_claims_are_those_of_the_judge_and_only_of_measured_sheets(
-    page: Page, outcome: Outcome, report: Report
+    page: Page, outcome: RunResult, report: Report
 ) -> None:
     known = {**outcome.results, **outcome.facts}
     judged = [judgement for study in outcome.studies for judgement in judge(study, known)]
@@ -206,7 +206,7 @@ def test_claims_are_those_of_the_judge_and_only_of_measured_sheets(
     assert re.findall(r'class="verdict ([a-z-]+)"', brief) == [one.verdict.replace(" ", "-") for one in told]
 
 
-def test_values_of_another_bank_are_shown_and_never_judged(page: Page, outcome: Outcome) -> None:
+def test_values_of_another_bank_are_shown_and_never_judged(page: Page, outcome: RunResult) -> None:
     carried = [record for record in flat(outcome.studies, outcome.results) if record.paper_elsewhere]
     assert any(record.here is not None for record in carried)
     assert all(record.standing is None and record.difference is None for record in carried)
@@ -221,7 +221,7 @@ def test_rows_of_other_authors_are_muted(page: Page) -> None:
     assert 'class="theirs"' in row[1]
 
 
-def test_every_figure_of_the_studies_is_drawn(page: Page, outcome: Outcome, report: Report) -> None:
+def test_every_figure_of_the_studies_is_drawn(page: Page, outcome: RunResult, report: Report) -> None:
     told = [svg["aria-label"] or "" for svg in page.drawings()]
     wanted = 0
     for section in report.sections:
@@ -254,7 +254,7 @@ def test_ticks_are_those_of_the_columns(report: Report) -> None:
     )
 
 
-def test_gaussianity_shows_both_shares_and_the_papers(page: Page, outcome: Outcome) -> None:
+def test_gaussianity_shows_both_shares_and_the_papers(page: Page, outcome: RunResult) -> None:
     facts = next(fact for fact in outcome.facts.values() if "tests" in fact)
     section = page.source.partition('id="gaussianity"')[2].partition("</section>")[0]
     for part in ("before", "after"):
@@ -263,7 +263,7 @@ def test_gaussianity_shows_both_shares_and_the_papers(page: Page, outcome: Outco
     assert "above 50 %" in section
 
 
-def test_settings_of_every_cell_are_there(page: Page, outcome: Outcome) -> None:
+def test_settings_of_every_cell_are_there(page: Page, outcome: RunResult) -> None:
     table = page.source.partition('id="cells--table"')[2].partition("</table>")[0]
     assert table.count('<th scope="row">') == len(outcome.results)
     assert table.count("0123456789ab</code>") == table.count("0.1.0+abc") == len(outcome.results)
@@ -271,7 +271,7 @@ def test_settings_of_every_cell_are_there(page: Page, outcome: Outcome) -> None:
     assert "numpy 2.0.0" in page.text
 
 
-def test_what_is_missing_is_said_in_full(page: Page, outcome: Outcome) -> None:
+def test_what_is_missing_is_said_in_full(page: Page, outcome: RunResult) -> None:
     assert all(sentence in page.text for sentence in outcome.missing)
 
 
@@ -300,14 +300,14 @@ def test_studies_of_one_name_have_anchors_of_their_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("paper", "where"), [(50.0, "level"), (10.0, "above"), (90.0, "below")])
 def test_a_place_is_level_only_where_the_intervals_meet(paper: float, where: str) -> None:
     entry = Entry(cell(), Value("", paper, 0.1))
-    assert Place(entry, 50.0, 2.0).standing == where
-    assert Place(entry, 50.0, 2.0, elsewhere=True).standing is None
-    assert Place(entry).standing is None
-    assert Place(Entry(cell()), 50.0, 2.0).standing is None
+    assert TableCell(entry, 50.0, 2.0).standing == where
+    assert TableCell(entry, 50.0, 2.0, elsewhere=True).standing is None
+    assert TableCell(entry).standing is None
+    assert TableCell(Entry(cell()), 50.0, 2.0).standing is None
 
 
 def test_a_value_printed_without_an_interval_is_a_point() -> None:
-    touching, apart = (Place(Entry(cell(), Value("", mean)), 50.0, 2.0) for mean in (52.0, 52.01))
+    touching, apart = (TableCell(Entry(cell(), Value("", mean)), 50.0, 2.0) for mean in (52.0, 52.01))
     assert (touching.standing, apart.standing) == ("level", "below")
     assert standing(0.0, 0.0) == "level"
 
@@ -318,7 +318,7 @@ def test_one_episode_decides_nothing() -> None:
     results = {
         one: replace(stored(one, 50.0, 0), per_episode=np.full(one.recipe.episodes, 0.5)) for one in (alone, two)
     }
-    ((first, second),) = places(Sheet("", (Column("1"), Column("2")), (Row("NCM", entries),)), results)
+    ((first, second),) = table_cells(Sheet("", (Column("1"), Column("2")), (Row("NCM", entries),)), results)
     assert (first.difference, first.standing) == (49.0, None)
     assert (second.difference, second.standing) == (49.0, "above")
     assert tally([first, second]).judged == 1
@@ -330,16 +330,16 @@ def test_the_best_of_a_group_is_marked_if_it_has_a_rival() -> None:
     means = {"": 70.0, "E": 90.0, "PE": 80.0}
     rows = tuple(Row(chain, (Entry(cell(chain=chain)),), "alone" if chain == "PE" else "both") for chain in means)
     results = {cell(chain=chain): stored(cell(chain=chain), mean, 0) for chain, mean in means.items()}
-    shown = places(Sheet("", (Column("1-shot"),), rows), results)
+    shown = table_cells(Sheet("", (Column("1-shot"),), rows), results)
     assert [line[0].best for line in shown] == [False, True, False]
 
 
-def test_open_set_places_show_the_metric_they_ask_for(outcome: Outcome) -> None:
+def test_open_set_places_show_the_metric_they_ask_for(outcome: RunResult) -> None:
     asked = [
         (place, outcome.results[place.entry.cell])
         for study in outcome.studies
         for sheet in study.sheets
-        for line in places(sheet, outcome.results)
+        for line in table_cells(sheet, outcome.results)
         for place in line
         if place.entry.metric == "auroc" and place.here is not None and place.entry.cell is not None
     ]
@@ -349,17 +349,19 @@ def test_open_set_places_show_the_metric_they_ask_for(outcome: Outcome) -> None:
         assert place.half_width == pytest.approx(196 * np.std(result.auroc_per_episode, ddof=1) / EPISODES**0.5)
 
 
-def test_tally_counts_places() -> None:
+def test_tally_counts_table_cells() -> None:
     value = Value("50 ± 1", 50.0, 1.0)
-    some = [Place(Entry(cell(), value), here, 1.0) for here in (50.0, 60.0, 61.0, 40.0)]
-    counted = tally([*some, Place(Entry(cell(), value)), Place(Entry(None, value)), Place(Entry(cell()), 50.0, 1.0)])
+    some = [TableCell(Entry(cell(), value), here, 1.0) for here in (50.0, 60.0, 61.0, 40.0)]
+    counted = tally(
+        [*some, TableCell(Entry(cell(), value)), TableCell(Entry(None, value)), TableCell(Entry(cell()), 50.0, 1.0)]
+    )
     assert (counted.level, counted.above, counted.below, counted.judged) == (1, 2, 1, 4)
     assert (counted.measured, counted.wanted) == (5, 6)
 
 
 def test_of_false_alarms_the_fewest_are_best_and_fewer_stand_above() -> None:
     value = Value("50 ± 1", 50.0, 1.0)
-    fewer, more = (Place(Entry(cell(), value, "fpr95"), here, 1.0) for here in (40.0, 60.0))
+    fewer, more = (TableCell(Entry(cell(), value, "fpr95"), here, 1.0) for here in (40.0, 60.0))
     assert (fewer.standing, more.standing) == ("above", "below")
     assert fewer.worth > more.worth
     apart = match(np.array([0.1, 0.2, 0.15]), np.array([0.4, 0.5, 0.4]), "fpr95")

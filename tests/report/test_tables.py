@@ -15,7 +15,7 @@ from sinkshot.report import markdown
 from sinkshot.report.export import Record, flat, write_csv, write_parquet
 from sinkshot.report.latex import escape, latex_tables
 from sinkshot.report.studies import write_report
-from sinkshot.studies.run import Outcome
+from sinkshot.studies.run import RunResult
 from sinkshot.studies.study import Column, Entry, Row, Sheet, Study, Value
 
 # --- LaTeX ----------------------------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ def test_every_row_of_a_markdown_table_has_its_columns(which: str, folder: Path,
     assert not re.search(r"(?<!\\)<script", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
 
 
-def test_markdown_says_what_the_page_says(folder: Path, outcome: Outcome) -> None:
+def test_markdown_says_what_the_page_says(folder: Path, outcome: RunResult) -> None:
     text = (folder / "report.md").read_text(encoding="utf-8")
     for record in flat(outcome.studies, outcome.results):
         if record.here is not None:
@@ -223,7 +223,7 @@ def test_markdown_prints_text_as_it_is() -> None:
 # --- cells ----------------------------------------------------------------------------------------------------------
 
 
-def test_csv_has_a_line_for_every_place(folder: Path, outcome: Outcome) -> None:
+def test_csv_has_a_line_for_every_place(folder: Path, outcome: RunResult) -> None:
     with (folder / "cells.csv").open(encoding="utf-8", newline="") as file:
         lines = list(csv.DictReader(file))
     wanted = sum(len(row.entries) for study in outcome.studies for sheet in study.sheets for row in sheet.rows)
@@ -240,7 +240,7 @@ def test_csv_has_a_line_for_every_place(folder: Path, outcome: Outcome) -> None:
         assert bool(line["difference"]) == bool(line["standing"])
 
 
-def test_parquet_holds_the_same_with_its_types(folder: Path, outcome: Outcome) -> None:
+def test_parquet_holds_the_same_with_its_types(folder: Path, outcome: RunResult) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     table = parquet.read_table(folder / "cells.parquet")
     assert [Record(**row) for row in table.to_pylist()] == flat(outcome.studies, outcome.results)

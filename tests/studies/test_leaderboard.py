@@ -16,11 +16,11 @@ from sinkshot.open_set import TITLES
 from sinkshot.report.leaderboard import Rank, Spot, _named, board, drawing, front, time_of
 from sinkshot.report.pairs import match
 from sinkshot.report.studies import write_report
-from sinkshot.report.table_cells import Place
+from sinkshot.report.table_cells import TableCell
 from sinkshot.studies import parse
 from sinkshot.studies.catalogue import Catalogue
 from sinkshot.studies.expand import expand
-from sinkshot.studies.plan import plan
+from sinkshot.studies.resolve import resolve
 from sinkshot.studies.run import run
 from sinkshot.studies.store import Store
 from sinkshot.studies.study import Entry
@@ -151,8 +151,8 @@ def test_a_leaderboard_goes_to_every_bank_and_its_sheets_keep_apart_there(tmp_pa
 
 def test_a_method_that_needs_more_supports_is_left_out_with_the_reason(written, bank, tmp_path):
     study = parse.read(written('{ methods = ["bms", "ncm", "openmax"] }'))
-    tasks, sentences = plan([study], save(bank, tmp_path), "cpu", elsewhere=False)
-    assert {cell.method for cell in tasks} == {"bms", "ncm"}
+    resolved, sentences = resolve([study], save(bank, tmp_path), "cpu", on_cluster=False)
+    assert {cell.method for cell in resolved} == {"bms", "ncm"}
     assert any(s.startswith("openmax cannot be measured on toy, net: openmax needs at least 2") for s in sentences)
 
 
@@ -234,7 +234,7 @@ def test_differences_are_paired_and_cut_to_the_episodes_that_both_saw(outcome, b
 
 def test_a_row_that_lacks_a_hard_column_gains_nothing_by_it():
     def rank(label, *heres):
-        return Rank(label, 0, tuple(Spot(Place(Entry(None, metric="fpr95"), here)) for here in heres))
+        return Rank(label, 0, tuple(Spot(TableCell(Entry(None, metric="fpr95"), here)) for here in heres))
 
     partial, complete = rank("partial", None, 30.0), rank("complete", 60.0, 20.0)
     middles = [100 - 60.0, 100 - 25.0]  # of which more is better
@@ -244,7 +244,7 @@ def test_a_row_that_lacks_a_hard_column_gains_nothing_by_it():
 def test_easy_first_episodes_do_not_lift_a_method_that_saw_only_those():
     easy, hard = np.full(20, 0.95), np.full(80, 0.75)
     rival, slow = np.concatenate([easy, hard]), easy - 0.01
-    few = Spot(Place(Entry(None), 94.0), 1.0, 20, match(slow, rival), rival=100 * rival.mean())
+    few = Spot(TableCell(Entry(None), 94.0), 1.0, 20, match(slow, rival), rival=100 * rival.mean())
     assert few.worth == pytest.approx(79 - 1)
 
 

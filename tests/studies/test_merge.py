@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from sinkshot import FeatureBank
 from sinkshot.errors import InputError
+from sinkshot.studies.bank_source import find_bank
 from sinkshot.studies.catalogue import Catalogue
-from sinkshot.studies.merge import assemble, merge, selection, selection_seed, shuffled
+from sinkshot.studies.merge import merge, selection, selection_seed, shuffled
 from sinkshot.studies.study import BankKey
 
 LABELS = np.repeat(np.arange(3), 4)
@@ -78,12 +79,13 @@ def test_a_bank_is_assembled_from_the_files_of_its_backbones(tmp_path, monkeypat
     bank(2).save(tmp_path / "cub_a_novel.npz")
     bank(3).save(tmp_path / "cub_b_novel.safetensors")
     catalogue = Catalogue([tmp_path])
-    assert assemble(BankKey("cub", ("b",)), catalogue).width == 3
+    assert find_bank(BankKey("cub", ("b",)), catalogue).open().width == 3
     np.testing.assert_array_equal(
-        assemble(BankKey("cub", ("b", "a")), catalogue).features, np.hstack([bank(3).features, bank(2).features])
+        find_bank(BankKey("cub", ("b", "a")), catalogue).open().features,
+        np.hstack([bank(3).features, bank(2).features]),
     )
     with pytest.raises(InputError, match=r"cub_c_novel\.safetensors is missing"):
-        assemble(BankKey("cub", ("a", "c")), catalogue)
+        find_bank(BankKey("cub", ("a", "c")), catalogue)
 
 
 @given(st.integers(1, 9), st.integers(0, 2**64 - 1))

@@ -16,16 +16,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import ACCEPT_SIGINT, run_program
-from toys import KEY, RECIPE, cell, measured, numbers, save, settle
+from toys import KEY, RECIPE, cell, measured, numbers, resolve_cells, save
 
 import sinkshot
 from sinkshot import FeatureBank, threads
 from sinkshot.errors import InputError
+from sinkshot.studies.code_version import code_version
 from sinkshot.studies.merge import merge, selection, selection_seed
 from sinkshot.studies.processes import _pool
-from sinkshot.studies.progress import Progress, now_and_then
-from sinkshot.studies.resolve import code_version
-from sinkshot.studies.run import Stopped
+from sinkshot.studies.progress import RunProgress, now_and_then
+from sinkshot.studies.run import RunStopped
 from sinkshot.studies.study import BankKey, Measure
 
 SOME = (cell(), cell("bms", shot=5), cell("kmeans", protocol="dirichlet"), cell(protocol="open-set", seed=3))
@@ -189,7 +189,7 @@ def test_workers_of_an_interrupted_run_are_gone_and_its_chunks_are_kept(tmp_path
         if state.episodes_left < 5000:
             raise KeyboardInterrupt
 
-    with pytest.raises(Stopped) as stopped:
+    with pytest.raises(RunStopped) as stopped:
         measured(place, catalogue, *LONG, workers=2, progress=interrupt)
     assert multiprocessing.active_children() == []
     assert stopped.value.done < stopped.value.cells == 3
@@ -230,7 +230,7 @@ def test_a_log_hears_of_progress_at_most_so_often():
     tell = now_and_then(lambda state: heard.append(state.done), every=30.0, clock=lambda: now[0])
     for done, second in enumerate((1, 29, 31, 45, 60, 61, 200, 229, 230)):
         now[0] = second
-        tell(Progress(done, 9, 0, None, ""))
+        tell(RunProgress(done, 9, 0, None, ""))
     assert heard == [2, 5, 6, 8]  # at 31, 61, 200 and 230 seconds
 
 
@@ -272,15 +272,15 @@ def test_episodes_are_shared_out_among_selections_of_coordinates(tmp_path, place
 
 def test_features_of_base_classes_are_found_and_decide_the_cell(tmp_path, place, blobs):
     catalogue = save(blobs, tmp_path)
-    (without,) = settle(catalogue, cell())
+    (without,) = resolve_cells(catalogue, cell())
     assert (without.preprocess, without.base) == ("PE", None)
     shifted = FeatureBank(np.array(blobs.features) + 1, blobs.labels, blobs.class_names)
     bases = []
     for base, workers in ((blobs, 1), (shifted, 2)):
         catalogue = save(base, tmp_path, "toy_net_base")
-        (settled,) = settle(catalogue, cell())
-        assert settled.preprocess == "PEMbE"
-        bases.append(settled.base)
+        (resolved,) = resolve_cells(catalogue, cell())
+        assert resolved.preprocess == "PEMbE"
+        bases.append(resolved.base_hash)
         stored = measured(place, catalogue, cell(), workers=workers).results[cell()]
         alone = sinkshot.evaluate(blobs, RECIPE, method="ncm", base=base)
         np.testing.assert_array_equal(stored.per_episode, alone.per_episode)
@@ -297,7 +297,7 @@ def test_a_mean_of_base_classes_that_nobody_has_is_asked_for(place, catalogue):
 
 
 def versions_in(folder):
-    code = "from sinkshot.studies.resolve import code_version\nprint(code_version('ncm'), code_version('bms'))"
+    code = "from sinkshot.studies.code_version import code_version\nprint(code_version('ncm'), code_version('bms'))"
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
     return done.stdout.split()

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toys import KEY, cell, measured, numbers, save, settle
+from toys import KEY, cell, measured, numbers, resolve_cells, save
 
 from sinkshot.errors import InputError
-from sinkshot.studies.chunks import Part
+from sinkshot.studies.chunks import ChunkResult
 from sinkshot.studies.environment import this_machine
 from sinkshot.studies.store import Store
 
@@ -30,15 +30,15 @@ def catalogue(tmp_path, blobs):
 
 
 @pytest.fixture
-def settled(catalogue):
-    return settle(catalogue, cell())[0]
+def resolved(catalogue):
+    return resolve_cells(catalogue, cell())[0]
 
 
 def part(count, opened=False, start=0.0):
     values = (start + np.arange(count)) / 10_000
     seconds = {"sample": 0.125, "prepare": 0.25, "classify": 0.5, "total": 1.0}
     rejection = {"auroc": 1 - values, "aupr": values / 2, "fpr95": 1 - values / 2} if opened else {}
-    return Part(values, rejection, seconds, this_machine())
+    return ChunkResult(values, rejection, seconds, this_machine())
 
 
 def rows(place, query):
@@ -46,12 +46,12 @@ def rows(place, query):
         return database.execute(query).fetchall()
 
 
-def test_what_is_written_is_read_again_bit_for_bit(place, settled):
+def test_what_is_written_is_read_again_bit_for_bit(place, resolved):
     with Store(place) as store:
-        store.add(settled, 0, part(1000, opened=True))
-        store.add(settled, 1000, part(500, opened=True, start=1000))
+        store.add(resolved, 0, part(1000, opened=True))
+        store.add(resolved, 1000, part(500, opened=True, start=1000))
     with Store(place) as store:
-        stored = store.get(settled, 1500)
+        stored = store.get(resolved, 1500)
     np.testing.assert_array_equal(stored.per_episode, np.arange(1500) / 10_000)
     np.testing.assert_array_equal(stored.auroc_per_episode, 1 - np.arange(1500) / 10_000)
     np.testing.assert_array_equal(stored.aupr_per_episode, np.arange(1500) / 20_000)
@@ -59,16 +59,16 @@ def test_what_is_written_is_read_again_bit_for_bit(place, settled):
     assert stored.seconds == {"sample": 0.25, "prepare": 0.5, "classify": 1.0, "total": 2.0}
     assert (stored.method, stored.preprocess, stored.bank, stored.engine) == ("ncm", "PE", KEY, "numba")
     assert (stored.recipe.episodes, stored.recipe.seed, stored.recipe.way) == (1500, 0, 3)
-    assert stored.bank_hash == settled.bank_hash
-    assert stored.version == settled.version
+    assert stored.bank_hash == resolved.bank.content
+    assert stored.version == resolved.version
     assert stored.hardware == this_machine().hardware
     assert stored.versions["numpy"] == np.__version__
 
 
 def test_alpha_and_ratio_decide_a_cell_where_they_are_used_and_an_older_dirichlet_keeps_its_key(catalogue):
     def recipe_of(**recipe):
-        (settled,) = settle(catalogue, cell(**recipe))
-        return json.loads(settled.settings)["recipe"]
+        (resolved,) = resolve_cells(catalogue, cell(**recipe))
+        return json.loads(resolved.settings)["recipe"]
 
     usual = {"way": 3, "shot": 1, "query": 5}
     assert recipe_of(alpha=7, ratio=3) == {"protocol": "balanced", **usual}
@@ -84,27 +84,27 @@ def test_a_stored_cell_tells_its_alpha(place, catalogue):
     assert (results[few].recipe.alpha, results[many].recipe.alpha) == (0.5, 5)
 
 
-def test_fewer_episodes_are_the_first_of_more(place, settled):
+def test_fewer_episodes_are_the_first_of_more(place, resolved):
     with Store(place) as store:
-        store.add(settled, 0, part(1000))
-        assert store.get(settled, 1001) is None
-        np.testing.assert_array_equal(store.get(settled, 300).per_episode, np.arange(300) / 10_000)
-        assert store.get(settled, 300).seconds["total"] == pytest.approx(0.3)
+        store.add(resolved, 0, part(1000))
+        assert store.get(resolved, 1001) is None
+        np.testing.assert_array_equal(store.get(resolved, 300).per_episode, np.arange(300) / 10_000)
+        assert store.get(resolved, 300).seconds["total"] == pytest.approx(0.3)
 
 
-def test_a_gap_ends_what_can_be_used(place, settled):
+def test_a_gap_ends_what_can_be_used(place, resolved):
     with Store(place) as store:
-        store.add(settled, 1000, part(1000))
-        assert store.get(settled, 1000) is None
-        store.add(settled, 0, part(700))
+        store.add(resolved, 1000, part(1000))
+        assert store.get(resolved, 1000) is None
+        store.add(resolved, 0, part(700))
         assert [stored.episodes for stored in store.everything()] == [700]
 
 
-def test_a_longer_chunk_takes_the_place_of_a_shorter_and_never_the_other_way_round(place, settled):
+def test_a_longer_chunk_takes_the_place_of_a_shorter_and_never_the_other_way_round(place, resolved):
     with Store(place) as store:
         for count, kept in ((500, 500), (900, 900), (200, 900)):
-            store.add(settled, 0, part(count))
-            assert store.present(settled) == {0: kept}
+            store.add(resolved, 0, part(count))
+            assert store.present(resolved) == {0: kept}
 
 
 def test_nothing_but_equal_settings_is_the_same_cell(tmp_path, place, blobs, catalogue):
@@ -117,9 +117,9 @@ def test_nothing_but_equal_settings_is_the_same_cell(tmp_path, place, blobs, cat
         cell("bms"),
         cell("bms", hyper={"lam": 3.0}),
     ]
-    keys = {settled.key for settled in settle(catalogue, cell(), *others)}
+    keys = {resolved.key for resolved in resolve_cells(catalogue, cell(), *others)}
     assert len(keys) == 1 + len(others)
-    same = settle(catalogue, cell("bms"), cell("bms", preprocess="PEMnE"), cell("bms", hyper={"lam": 8.5}))
+    same = resolve_cells(catalogue, cell("bms"), cell("bms", preprocess="PEMnE"), cell("bms", hyper={"lam": 8.5}))
     assert len(same) == 1
 
 
@@ -143,37 +143,37 @@ def test_two_may_make_a_store_at_the_same_moment(tmp_path):
             assert all(threads.map(make, [tmp_path / f"{number}.sqlite"] * 4))
 
 
-def test_two_processes_write_at_once_and_nothing_is_lost(tmp_path, place, settled):
+def test_two_processes_write_at_once_and_nothing_is_lost(tmp_path, place, resolved):
     code = (
         "import pickle, sys; from pathlib import Path\n"
         "from sinkshot.studies.store import Store\n"
-        "settled, part = pickle.load(sys.stdin.buffer)\n"
+        "resolved, part = pickle.load(sys.stdin.buffer)\n"
         "with Store(Path(sys.argv[1])) as store:\n"
-        "    for number in range(100): store.add(settled, 2 * number + int(sys.argv[2]), part)\n"
+        "    for number in range(100): store.add(resolved, 2 * number + int(sys.argv[2]), part)\n"
     )
     import pickle
 
     words = [sys.executable, "-c", code, str(place)]
     runs = [subprocess.Popen([*words, str(offset)], stdin=subprocess.PIPE) for offset in (0, 1)]
     for run in runs:
-        run.stdin.write(pickle.dumps((settled, part(1))))
+        run.stdin.write(pickle.dumps((resolved, part(1))))
         run.stdin.close()
     assert [run.wait(60) for run in runs] == [0, 0]
     with Store(place) as store:
-        assert store.present(settled) == dict.fromkeys(range(200), 1)
+        assert store.present(resolved) == dict.fromkeys(range(200), 1)
 
 
-def test_a_reader_sees_a_store_that_is_being_written(place, settled):
+def test_a_reader_sees_a_store_that_is_being_written(place, resolved):
     with Store(place) as writer:
-        writer.add(settled, 0, part(10))
+        writer.add(resolved, 0, part(10))
         with Store(place, reading=True) as reader:
-            assert reader.get(settled, 10) is not None
+            assert reader.get(resolved, 10) is not None
 
 
-def damaged(kind, place, settled):
+def damaged(kind, place, resolved):
     with Store(place) as store:
         for first in range(0, 20_000, 1000):
-            store.add(settled, first, part(1000))
+            store.add(resolved, first, part(1000))
     content = bytearray(place.read_bytes())
     match kind:
         case "truncated":
@@ -200,26 +200,26 @@ def damaged(kind, place, settled):
 
 @pytest.mark.parametrize("kind", ["truncated", "overwritten", "text", "accuracies", "foreign", "newer", "folder"])
 @pytest.mark.parametrize("reading", [True, False])
-def test_a_damaged_or_foreign_file_gets_a_sentence(place, settled, kind, reading):
-    damaged(kind, place, settled)
+def test_a_damaged_or_foreign_file_gets_a_sentence(place, resolved, kind, reading):
+    damaged(kind, place, resolved)
 
     def use():
         with Store(place, reading=reading) as store:
-            store.get(settled, 20_000)
+            store.get(resolved, 20_000)
 
     with pytest.raises(InputError) as caught:
         use()
     assert str(place) in str(caught.value)
 
 
-def test_a_full_disk_gets_a_sentence_and_keeps_what_was_there(place, settled):
+def test_a_full_disk_gets_a_sentence_and_keeps_what_was_there(place, resolved):
     with Store(place) as store:
-        store.add(settled, 0, part(1000))
+        store.add(resolved, 0, part(1000))
         (pages,) = store._database.execute("PRAGMA page_count").fetchone()
         store._database.execute(f"PRAGMA max_page_count = {pages + 1}")
         with pytest.raises(InputError, match="full"):
-            store.add(settled, 1000, part(1000))
-        assert store.get(settled, 1000) is not None
+            store.add(resolved, 1000, part(1000))
+        assert store.get(resolved, 1000) is not None
 
 
 def test_there_is_nothing_to_read_where_there_is_no_file(tmp_path):
@@ -237,26 +237,26 @@ def made_older(place):
         database.execute("PRAGMA user_version = 1")
 
 
-def test_a_store_of_format_1_is_read_as_it_is_and_takes_new_numbers_once_opened_for_writing(place, settled):
+def test_a_store_of_format_1_is_read_as_it_is_and_takes_new_numbers_once_opened_for_writing(place, resolved):
     with Store(place) as store:
-        store.add(settled, 0, part(1000, opened=True))
+        store.add(resolved, 0, part(1000, opened=True))
     made_older(place)
     for reading in (True, False):
         with Store(place, reading=reading) as store:
-            stored = store.get(settled, 1000)
+            stored = store.get(resolved, 1000)
         np.testing.assert_array_equal(stored.auroc_per_episode, 1 - np.arange(1000) / 10_000)
         assert stored.aupr is stored.fpr95 is None
     with Store(place) as store:
-        store.add(settled, 0, part(1000, opened=True))
-        assert store.get(settled, 1000).aupr == pytest.approx(np.arange(1000).mean() / 20_000)
+        store.add(resolved, 0, part(1000, opened=True))
+        assert store.get(resolved, 1000).aupr == pytest.approx(np.arange(1000).mean() / 20_000)
 
 
-def test_a_measure_that_some_chunks_lack_is_not_told_of_the_cell(place, settled):
+def test_a_measure_that_some_chunks_lack_is_not_told_of_the_cell(place, resolved):
     with Store(place) as store:
-        store.add(settled, 0, part(1000, opened=True))
+        store.add(resolved, 0, part(1000, opened=True))
     made_older(place)
     with Store(place) as store:
-        store.add(settled, 1000, part(500, opened=True, start=1000))
-        stored = store.get(settled, 1500)
+        store.add(resolved, 1000, part(500, opened=True, start=1000))
+        stored = store.get(resolved, 1500)
     assert len(stored.auroc_per_episode) == 1500
     assert stored.fpr95 is None

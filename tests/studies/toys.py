@@ -7,7 +7,7 @@ from dataclasses import replace
 from sinkshot.episodes import Recipe
 from sinkshot.open_set import OPEN_SET
 from sinkshot.studies.catalogue import Catalogue
-from sinkshot.studies.plan import distinct, plan
+from sinkshot.studies.resolve import distinct, resolve
 from sinkshot.studies.run import run
 from sinkshot.studies.store import Store
 from sinkshot.studies.study import BankKey, Cell, Column, Entry, Row, Sheet, Study
@@ -31,11 +31,11 @@ def study(*cells, measures=()):
     return Study("toys", "Toys", "table", sheets=tuple(sheets))
 
 
-def settle(catalogue, *cells):
-    """The settled cells of a study, and where their bank is."""
-    tasks, sentences = plan([study(*cells)], catalogue, "cpu", elsewhere=False)
+def resolve_cells(catalogue, *cells):
+    """The resolved cells of a study, each key once."""
+    resolved, sentences = resolve([study(*cells)], catalogue, "cpu", on_cluster=False)
     assert not sentences
-    return [task.settled for task in distinct(tasks.values())]
+    return distinct(resolved.values())
 
 
 def measured(place, catalogue, *cells, measures=(), **options):
@@ -55,4 +55,4 @@ def numbers(outcome):
     }
 
 
-__all__ = ["KEY", "RECIPE", "cell", "measured", "numbers", "save", "settle", "study"]
+__all__ = ["KEY", "RECIPE", "cell", "measured", "numbers", "resolve_cells", "save", "study"]

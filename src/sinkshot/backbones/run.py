@@ -27,7 +27,7 @@ from sinkshot.backbones.pixels import colours, feed, hold
 from sinkshot.backbones.plan import Plan, plan
 from sinkshot.backbones.recipes import Stage, TrainingRecipe
 from sinkshot.backbones.schedule import rate
-from sinkshot.backbones.step import KINDS, Shown, optimiser_of, take
+from sinkshot.backbones.step import KINDS, ImageViews, optimiser_of, take
 from sinkshot.backbones.validate import accuracies, cell, features_of, score
 from sinkshot.errors import InputError
 from sinkshot.files import replacing
@@ -84,7 +84,7 @@ class Run:
         self.colours = colours(self.images, self.held)
         mean, std = (torch.tensor(values, device=device).view(1, 3, 1, 1) for values in self.colours)
         labels = torch.from_numpy(self.images.labels).to(device)
-        self.shown = Shown(labels, mean, std, recipe.size, recipe.augment)
+        self.shown = ImageViews(labels, mean, std, recipe.size, recipe.augment)
         torch.manual_seed(recipe.seed)
         network = networks.build(recipe.network, **{"size": recipe.size, **recipe.options})
         self.learner = Learner(network, len(self.images.class_names), recipe.head)

@@ -21,7 +21,7 @@ KINDS = ("loss", "mixed", "label", "rotation", "accuracy")
 
 
 @dataclass(frozen=True)
-class Shown:
+class ImageViews:
     """What turns pixels into what the network sees, and the labels of all images; all on the device, so none waits."""
 
     labels: Tensor  # [n]
@@ -60,7 +60,7 @@ def take(
     module: nn.Module,
     optimiser: Any,
     stage: Stage,
-    shown: Shown,
+    shown: ImageViews,
     sheet: Plan,
     pixels: Tensor,
     rate: float,

@@ -25,7 +25,7 @@ from sinkshot.errors import InputError, number
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrainingResult:
     """Where a run stands when `train` returns."""
 
     folder: Path
@@ -59,7 +59,7 @@ def train(
     hold: str = "auto",
     progress_seconds: float | None = LINE_EVERY,
     stop: Callable[[], bool] = lambda: False,
-) -> Outcome:
+) -> TrainingResult:
     """Train a backbone on labelled images.
 
     Parameters
@@ -115,7 +115,7 @@ def train(
             run.close()
     finished, steps = run.done == run.total, run.total
     seconds = time.monotonic() - begin
-    return Outcome(place, finished, run.done, steps, seconds, run.images_per_second, run.found, run.best)
+    return TrainingResult(place, finished, run.done, steps, seconds, run.images_per_second, run.found, run.best)
 
 
 def must_be_free(folder: str | Path) -> None:

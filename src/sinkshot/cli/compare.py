@@ -19,7 +19,7 @@ from sinkshot.errors import InputError, unknown_name
 from sinkshot.evaluate import half_width
 from sinkshot.open_set import TITLES, sign
 from sinkshot.studies.resolve import canonical
-from sinkshot.studies.store import Store, Stored
+from sinkshot.studies.store import Store, StoredResult
 
 
 @dataclass(frozen=True)
@@ -85,19 +85,19 @@ def store_at(name: str) -> Path | None:
     return place if place.is_file() else None
 
 
-def latest(place: Path) -> list[Stored]:
+def latest(place: Path) -> list[StoredResult]:
     """Return each cell of a store as it was measured last, where several versions did."""
     with Store(place, reading=True) as store:
         return list({key(stored): stored for stored in store.everything()}.values())
 
 
-def key(stored: Stored) -> tuple[object, ...]:
+def key(stored: StoredResult) -> tuple[object, ...]:
     """Return what makes two results the same cell, whatever computed them."""
     recipe = dataclasses.replace(stored.recipe, episodes=1)
     return stored.bank, recipe, stored.method, stored.preprocess, canonical(stored.hyper)
 
 
-def of_stores(first: Sequence[Stored], second: Sequence[Stored]) -> Iterator[Difference]:
+def of_stores(first: Sequence[StoredResult], second: Sequence[StoredResult]) -> Iterator[Difference]:
     """Compare every cell that both have."""
     others = {key(stored): stored for stored in second}
     for one in first:
@@ -105,7 +105,7 @@ def of_stores(first: Sequence[Stored], second: Sequence[Stored]) -> Iterator[Dif
             yield from differences(one, other, f"{described(one)}, {where(one)}")
 
 
-def of_methods(results: Sequence[Stored], a: str, b: str) -> Iterator[Difference]:
+def of_methods(results: Sequence[StoredResult], a: str, b: str) -> Iterator[Difference]:
     """Compare two methods, with their usual hyper-parameters and the same chain, or each with its own."""
     usual = [stored for stored in results if stored.method in (a, b) and not changed(stored)]
     for one in (stored for stored in usual if stored.method == a):
@@ -116,7 +116,7 @@ def of_methods(results: Sequence[Stored], a: str, b: str) -> Iterator[Difference
                 yield from differences(one, other, f"{' and '.join(chains)}, {where(one)}")
 
 
-def differences(one: Stored, other: Stored, cell: str) -> Iterator[Difference]:
+def differences(one: StoredResult, other: StoredResult, cell: str) -> Iterator[Difference]:
     """Yield the difference in accuracy and, in an open set, in AUROC, AUPR and FPR95."""
     same = one.bank_hash == other.bank_hash and key(one)[:2] == key(other)[:2]
     for name, metric in TITLES.items():
@@ -138,13 +138,13 @@ def differences(one: Stored, other: Stored, cell: str) -> Iterator[Difference]:
             yield Difference(cell, metric, *means, means[0] - means[1], width, (len(of_one), len(of_other)), False)
 
 
-def has_own(stored: Stored) -> bool:
+def has_own(stored: StoredResult) -> bool:
     """Whether a result has its method's own preprocessing."""
     method = methods.METHODS[stored.method]
     return stored.preprocess in (method.preprocess, method.without_base)
 
 
-def changed(stored: Stored) -> dict[str, object]:
+def changed(stored: StoredResult) -> dict[str, object]:
     """Return the hyper-parameters that are not the method's own."""
     method = methods.METHODS.get(stored.method)
     own = {} if method is None else dict(method.hyper)
@@ -153,13 +153,13 @@ def changed(stored: Stored) -> dict[str, object]:
     return {name: value for name, value in stored.hyper.items() if name not in own or own[name] != value}
 
 
-def described(stored: Stored) -> str:
+def described(stored: StoredResult) -> str:
     """Name a result by its method, the hyper-parameters that are not usual, and its chain."""
     settings = [f"{name}={value}" for name, value in changed(stored).items()]
     return f"{' '.join([stored.method, *settings])}, {stored.preprocess or 'no preprocessing'}"
 
 
-def where(stored: Stored) -> str:
+def where(stored: StoredResult) -> str:
     """Name the bank and the kind of task of a result."""
     recipe = stored.recipe
     usual = "" if recipe.protocol == "balanced" else f", {recipe.drawn_by}"

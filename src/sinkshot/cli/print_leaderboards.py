@@ -8,12 +8,12 @@ from rich.table import Table
 
 from sinkshot.cli._console import out
 from sinkshot.report.leaderboard import Board, Broken, board
-from sinkshot.studies.run import Outcome
+from sinkshot.studies.run import RunResult
 
 _SIGNS = {"above": "+", "below": "-", "level": "="}
 
 
-def boards(outcome: Outcome) -> list[tuple[str, Board]]:
+def boards(outcome: RunResult) -> list[tuple[str, Board]]:
     """Return the boards of a run on which anything was measured, with the names of their studies."""
     found = [
         (study.name, board(study, sheet, outcome.results))
@@ -24,7 +24,7 @@ def boards(outcome: Outcome) -> list[tuple[str, Board]]:
     return [(name, one) for name, one in found if any(spot.episodes for rank in one.ranks for spot in rank.spots)]
 
 
-def print_boards(outcome: Outcome) -> None:
+def print_boards(outcome: RunResult) -> None:
     """Print every board: accuracy, how it stands to the row compared with (+, -, or = where level), and time."""
     console = out()
     for name, one in boards(outcome):
@@ -62,7 +62,7 @@ def broken_sentence(part: Broken, floor: str) -> str:
     return f"{part.column.group} {part.column.label}, below {floor}: {rows}"
 
 
-def broken(outcome: Outcome) -> list[dict[str, Any]]:
+def broken(outcome: RunResult) -> list[dict[str, Any]]:
     """Return what `--json` tells of broken methods; differences as shares of one."""
     return [
         {

@@ -12,9 +12,8 @@ from sinkshot.cli._console import out, percent
 from sinkshot.cli.print_leaderboards import broken
 from sinkshot.evaluate import half_width
 from sinkshot.studies.catalogue import Catalogue, Missing
-from sinkshot.studies.claims import Judgement, judge
-from sinkshot.studies.plan import whole_bank
-from sinkshot.studies.run import Outcome
+from sinkshot.studies.resolve import without_selection
+from sinkshot.studies.run import RunResult
 from sinkshot.studies.study import BankKey, Entry, Row, Sheet, Study, Value
 
 _SIGNS = {"holds": "yes", "does not hold": "no", "cannot be told": "?"}
@@ -59,7 +58,7 @@ def print_list(studies: Sequence[Study], catalogue: Catalogue) -> None:
 def _keys(study: Study) -> list[BankKey]:
     """Return the bank of every cell and measure of a study."""
     banks = [cell.bank for cell in study.cells()] + [measure.bank for measure in study.measures()]
-    return [whole_bank(key) for key in banks]
+    return [without_selection(key) for key in banks]
 
 
 def _missing_files(studies: Sequence[Study], catalogue: Catalogue) -> list[str]:
@@ -70,7 +69,7 @@ def _missing_files(studies: Sequence[Study], catalogue: Catalogue) -> list[str]:
 # --- what came out ---------------------------------------------------------------------------------------------------
 
 
-def print_tables(outcome: Outcome) -> None:
+def print_tables(outcome: RunResult) -> None:
     """Print the measured places of every sheet, the paper's number in brackets where it is of the same bank."""
     console = out()
     console.print("Accuracy (AUROC) in percent ± half of the 95 % interval; the paper's in brackets.")
@@ -82,7 +81,7 @@ def print_tables(outcome: Outcome) -> None:
                 console.print(_table(sheet, rows, outcome))
 
 
-def _table(sheet: Sheet, rows: Sequence[Row], outcome: Outcome) -> Table:
+def _table(sheet: Sheet, rows: Sequence[Row], outcome: RunResult) -> Table:
     used = [
         number for number in range(len(sheet.columns)) if any(_measured(row.entries[number], outcome) for row in rows)
     ]
@@ -98,11 +97,11 @@ def _table(sheet: Sheet, rows: Sequence[Row], outcome: Outcome) -> Table:
     return table
 
 
-def _measured(entry: Entry, outcome: Outcome) -> bool:
+def _measured(entry: Entry, outcome: RunResult) -> bool:
     return entry.cell is not None and entry.cell in outcome.results
 
 
-def _place(entry: Entry, sheet: Sheet, outcome: Outcome, brief: bool) -> str:
+def _place(entry: Entry, sheet: Sheet, outcome: RunResult, brief: bool) -> str:
     number = _number(entry, outcome)
     if number is None:
         return ""
@@ -111,16 +110,16 @@ def _place(entry: Entry, sheet: Sheet, outcome: Outcome, brief: bool) -> str:
     return f"{text} ({entry.paper.mean:.2f})" if paper and entry.paper is not None else text
 
 
-def _number(entry: Entry, outcome: Outcome) -> tuple[float, float] | None:
+def _number(entry: Entry, outcome: RunResult) -> tuple[float, float] | None:
     """Mean and half-width of a place, by its metric."""
     stored = None if entry.cell is None else outcome.results.get(entry.cell)
     values = None if stored is None else stored.values(entry.metric)
     return None if values is None else (float(values.mean()), half_width(values))
 
 
-def print_claims(outcome: Outcome) -> None:
+def print_claims(outcome: RunResult) -> None:
     """Print which of the paper's claims hold where something could be measured."""
-    judgements = [(study, one) for study in outcome.studies for one in _judged(study, outcome)]
+    judgements = list(outcome.judged())
     if not judgements:
         return
     table = Table(box=None, padding=(0, 2, 0, 0))
@@ -132,14 +131,7 @@ def print_claims(outcome: Outcome) -> None:
     out().print(table)
 
 
-def _judged(study: Study, outcome: Outcome) -> list[Judgement]:
-    """Judge a study on the sheets of which something was measured."""
-    known: dict[Any, Any] = {**outcome.results, **outcome.facts}
-    here = {sheet.label for sheet in study.sheets if any(what in known for what in (*sheet.cells(), sheet.measure))}
-    return [one for one in judge(study, known) if one.sheet in here]
-
-
-def print_missing(outcome: Outcome, catalogue: Catalogue) -> None:
+def print_missing(outcome: RunResult, catalogue: Catalogue) -> None:
     """Print what could not be measured and what to do about it."""
     files = _missing_files(outcome.studies, catalogue)
     console = out()
@@ -165,7 +157,7 @@ def _printed(value: Value) -> dict[str, Any]:
     return {"text": value.text, **dict(zip(("mean", "ci95"), shares, strict=True))}
 
 
-def answer(outcome: Outcome, page: Path) -> dict[str, Any]:
+def answer(outcome: RunResult, page: Path) -> dict[str, Any]:
     """Return the object that `--json` prints."""
     places = []
     for study in outcome.studies:
@@ -189,8 +181,7 @@ def answer(outcome: Outcome, page: Path) -> dict[str, Any]:
                     places.append({**where, **value, "paper": paper, "elsewhere": sheet.elsewhere, "result": what})
     claims = [
         {"study": study.name, "claim": one.claim.text, "sheet": one.sheet, "verdict": one.verdict, "why": one.evidence}
-        for study in outcome.studies
-        for one in _judged(study, outcome)
+        for study, one in outcome.judged()
     ]
     told = {"places": places, "claims": claims, "broken": broken(outcome), "missing": outcome.missing}
     return {**told, "report": str(page.resolve())}

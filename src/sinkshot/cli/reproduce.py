@@ -23,7 +23,7 @@ from sinkshot.studies import parse
 from sinkshot.studies.catalogue import Catalogue
 from sinkshot.studies.expand import expand
 from sinkshot.studies.progress import now_and_then
-from sinkshot.studies.run import Progress, Stopped, run
+from sinkshot.studies.run import RunProgress, RunStopped, run
 from sinkshot.studies.store import Store
 from sinkshot.studies.study import Study
 
@@ -77,7 +77,7 @@ def reproduce(
                 progress=progress,
                 command=shlex.join(["sinkshot", *sys.argv[1:]]),
             )
-    except Stopped as stopped:
+    except RunStopped as stopped:
         say(
             f"interrupted; {stopped.done} of {stopped.cells} cells are finished and kept in {place}. "
             "The same command goes on where it was; no report was written."
@@ -115,7 +115,7 @@ def prepared(folder: Path, store: Path | None) -> Path:
 
 
 @contextmanager
-def progress_line(every: float = LINE_EVERY) -> Iterator[Callable[[Progress], None]]:
+def progress_line(every: float = LINE_EVERY) -> Iterator[Callable[[RunProgress], None]]:
     """Give out what tells on standard error how far a run is: a bar in a terminal, else a line now and then."""
     if not sys.stderr.isatty():
         yield now_and_then(lambda state: say(in_a_line(state)), every)
@@ -124,7 +124,7 @@ def progress_line(every: float = LINE_EVERY) -> Iterator[Callable[[Progress], No
     with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
         task = bars.add_task("", total=None, cells="looking at the banks", left="")
 
-        def tell(state: Progress) -> None:
+        def tell(state: RunProgress) -> None:
             known: dict[str, Any] = {"cells": f"{state.done} of {state.cells} cells", "left": time_left(state)}
             total = bars.tasks[0].total or max(1, state.episodes_left)
             bars.update(
@@ -138,10 +138,10 @@ def progress_line(every: float = LINE_EVERY) -> Iterator[Callable[[Progress], No
         yield tell
 
 
-def in_a_line(state: Progress) -> str:
+def in_a_line(state: RunProgress) -> str:
     """Say how far a run is.
 
-    >>> in_a_line(Progress(3, 80, 77_000, 272.4, "bms, 5-shot"))
+    >>> in_a_line(RunProgress(3, 80, 77_000, 272.4, "bms, 5-shot"))
     '3 of 80 cells are done, 77,000 episodes to go, 4:32 left (bms, 5-shot)'
     """
     parts = [
@@ -152,10 +152,10 @@ def in_a_line(state: Progress) -> str:
     return ", ".join(filter(None, parts)) + f" ({state.current})"
 
 
-def time_left(state: Progress) -> str:
+def time_left(state: RunProgress) -> str:
     """Say how long the rest will take.
 
-    >>> time_left(Progress(3, 80, 77_000, 272.4, "bms, 5-shot"))
+    >>> time_left(RunProgress(3, 80, 77_000, 272.4, "bms, 5-shot"))
     '4:32 left'
     """
     if state.seconds_left is None:

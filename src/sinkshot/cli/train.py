@@ -16,7 +16,7 @@ from sinkshot.errors import InputError
 
 if TYPE_CHECKING:
     from sinkshot.backbones.datasets import Images
-    from sinkshot.backbones.train import Outcome
+    from sinkshot.backbones.train import TrainingResult
 
 
 @guarded
@@ -99,7 +99,7 @@ def _check(parts: list[Images], size: int, decode: bool, subset: bool) -> None:
     complain(faults)
 
 
-def _tell(outcome: Outcome, as_json: bool) -> None:
+def _tell(outcome: TrainingResult, as_json: bool) -> None:
     if as_json:
         facts = dataclasses.asdict(outcome) | {"weights": str(outcome.weights), "folder": str(outcome.folder)}
         print_json(facts)

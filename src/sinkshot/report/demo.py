@@ -36,10 +36,10 @@ class DemoRow:
     paper: tuple[PaperValue, PaperValue] | None = None
 
     @property
-    def cells(self) -> tuple[Cell, Cell]:
+    def cells(self) -> tuple[DemoCell, DemoCell]:
         """Both results, each beside its value of the paper."""
         one, five = self.paper or (None, None)
-        return Cell(self.one, one), Cell(self.five, five)
+        return DemoCell(self.one, one), DemoCell(self.five, five)
 
     @property
     def seconds(self) -> float:
@@ -48,7 +48,7 @@ class DemoRow:
 
 
 @dataclass(frozen=True)
-class Cell:
+class DemoCell:
     """A result beside the paper's value for it."""
 
     result: Result

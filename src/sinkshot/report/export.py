@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from sinkshot.errors import printable
 from sinkshot.files import replacing
-from sinkshot.report.table_cells import Place, places
+from sinkshot.report.table_cells import TableCell, table_cells
 from sinkshot.studies.study import Cell, Column, Row, Sheet, Study
 
 if TYPE_CHECKING:
-    from sinkshot.studies.run import Stored
+    from sinkshot.studies.run import StoredResult
 
 PARQUET_NEEDS = "it needs pyarrow, which pip install 'sinkshot[parquet]' brings."
 
@@ -67,19 +67,19 @@ class Record:
     finished: str | None = None
 
 
-def flat(studies: Iterable[Study], results: Mapping[Cell, Stored]) -> list[Record]:
+def flat(studies: Iterable[Study], results: Mapping[Cell, StoredResult]) -> list[Record]:
     """Return one record for each place, in the order of the studies."""
     return [
         _record(study, sheet, row, column, place, results)
         for study in studies
         for sheet in study.sheets
-        for row, line in zip(sheet.rows, places(sheet, results), strict=True)
+        for row, line in zip(sheet.rows, table_cells(sheet, results), strict=True)
         for column, place in zip(sheet.columns, line, strict=True)
     ]
 
 
 def _record(
-    study: Study, sheet: Sheet, row: Row, column: Column, place: Place, results: Mapping[Cell, Stored]
+    study: Study, sheet: Sheet, row: Row, column: Column, place: TableCell, results: Mapping[Cell, StoredResult]
 ) -> Record:
     paper, cell = place.paper, place.entry.cell
     return Record(
@@ -117,7 +117,7 @@ def _settings(cell: Cell) -> dict[str, Any]:
     }
 
 
-def _measured(stored: Stored | None) -> dict[str, Any]:
+def _measured(stored: StoredResult | None) -> dict[str, Any]:
     if stored is None:
         return {}
     return {

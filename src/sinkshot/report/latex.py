@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from sinkshot.report.table_cells import Place, places, texts, transposed
+from sinkshot.report.table_cells import TableCell, table_cells, texts, transposed
 from sinkshot.studies.study import Cell, Column, Row, Sheet, Study
 
 if TYPE_CHECKING:
-    from sinkshot.studies.run import Stored
+    from sinkshot.studies.run import StoredResult
 
 _LATEX = {character: f"\\{character}" for character in "&%$#_{}"}
 _LATEX |= {"~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "\\": "\\textbackslash{}", '"': "''"}
@@ -48,14 +48,14 @@ def _character(character: str) -> str:
     return f"[U+{ord(character):04X}]"
 
 
-def latex_tables(studies: Iterable[Study], results: Mapping[Cell, Stored]) -> str:
+def latex_tables(studies: Iterable[Study], results: Mapping[Cell, StoredResult]) -> str:
     """Return every sheet with a measured number as a table; a figure's has one row for each place on its x axis."""
     parts = ["% Every table stands alone and needs \\usepackage{booktabs}."]
     labels: Counter[str] = Counter()  # two studies may have one name
     for study in studies:
         for i, sheet in enumerate(study.sheets, start=1):
             upright = transposed(sheet) if study.kind == "curve" else sheet
-            lines = places(upright, results)
+            lines = table_cells(upright, results)
             if any(place.here is not None for line in lines for place in line):
                 label = re.sub("[^a-zA-Z0-9-]", "-", f"{study.name}-{i}")
                 labels[label] += 1
@@ -63,7 +63,7 @@ def latex_tables(studies: Iterable[Study], results: Mapping[Cell, Stored]) -> st
     return "\n\n".join(parts) + "\n"
 
 
-def _table(study: Study, sheet: Sheet, lines: Sequence[Sequence[Place]], label: str) -> str:
+def _table(study: Study, sheet: Sheet, lines: Sequence[Sequence[TableCell]], label: str) -> str:
     heads, width = len(sheet.heads), len(sheet.heads) + len(sheet.columns)
     environment = "table*" if len(sheet.columns) > 4 else "table"
     written = [
@@ -86,7 +86,7 @@ def _table(study: Study, sheet: Sheet, lines: Sequence[Sequence[Place]], label: 
     return "\n".join([*written, "\\bottomrule", "\\end{tabular}", f"\\end{{{environment}}}"])
 
 
-def _caption(study: Study, sheet: Sheet, lines: Sequence[Sequence[Place]]) -> str:
+def _caption(study: Study, sheet: Sheet, lines: Sequence[Sequence[TableCell]]) -> str:
     parts = [escape(", ".join(dict.fromkeys(filter(None, (study.title, sheet.label))))) + "."]
     parts.append("Percent, with half of the 95\\,\\% interval.")
     if any(all(place.here is None for place in line) for line in lines):
@@ -110,7 +110,7 @@ def _groups(columns: Sequence[Column], heads: int) -> Iterator[str]:
     yield rules
 
 
-def _rows(row: Row, line: Sequence[Place], heads: int) -> Iterator[str]:
+def _rows(row: Row, line: Sequence[TableCell], heads: int) -> Iterator[str]:
     words = [escape(text) for text in texts(row, heads)]
     paper = [escape(place.paper.text) if place.paper else "--" for place in line]
     if all(place.here is None for place in line):
@@ -121,7 +121,7 @@ def _rows(row: Row, line: Sequence[Place], heads: int) -> Iterator[str]:
         yield " & ".join(["\\quad paper", *[""] * (heads - 1), *paper]) + " \\\\"
 
 
-def _here(place: Place) -> str:
+def _here(place: TableCell) -> str:
     if place.here is None:
         return "--"
     text = f"{place.here:.2f} \\pm {place.half_width:.2f}"

@@ -12,13 +12,13 @@ from sinkshot.open_set import TITLES, sign
 from sinkshot.report.figures.studies import Drawing
 from sinkshot.report.figures.svg import INK, MARKERS, MUTED, PAPER, SERIES, Key, Panel, marker_sign, panel
 from sinkshot.report.pairs import Match, match
-from sinkshot.report.table_cells import Place, places
+from sinkshot.report.table_cells import TableCell, table_cells
 from sinkshot.studies.study import Cell, Column, Entry, Row, Sheet, Study
 
 if TYPE_CHECKING:
-    from sinkshot.studies.run import Stored
+    from sinkshot.studies.run import StoredResult
 
-Results = Mapping[Cell, "Stored"]
+Results = Mapping[Cell, "StoredResult"]
 KINDS = ("inductive", "transductive", "transductive, assumes equal sizes")
 
 
@@ -26,7 +26,7 @@ KINDS = ("inductive", "transductive", "transductive, assumes equal sizes")
 class Spot:
     """One number of a method: its place, its time, and how it stands to the row that all are compared with."""
 
-    place: Place
+    place: TableCell
     seconds: float | None = None  # of an episode, on one machine with all cores at work
     episodes: int = 0
     match: Match | None = None
@@ -97,7 +97,7 @@ def board(study: Study, sheet: Sheet, results: Results) -> Board:
 
     So a row that lacks the harder columns gains nothing by it; among complete rows that is the order of their means.
     """
-    lines = list(zip(sheet.rows, places(replace(sheet, rows=_ungrouped(sheet.rows)), results), strict=True))
+    lines = list(zip(sheet.rows, table_cells(replace(sheet, rows=_ungrouped(sheet.rows)), results), strict=True))
     against = next((line for row, line in lines if row.label == study.against), None)
     ranks = []
     for row, line in lines:
@@ -128,7 +128,7 @@ def _kind(row: Row) -> int:
     return 0 if method is None or not method.transductive else 2 if method.balanced else 1
 
 
-def _spot(place: Place, rival: Place | None, results: Results) -> Spot:
+def _spot(place: TableCell, rival: TableCell | None, results: Results) -> Spot:
     cell = place.entry.cell
     stored = None if cell is None else results.get(cell)
     if stored is None:

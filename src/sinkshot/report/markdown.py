@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from sinkshot.errors import printable
 from sinkshot.report.page import DASH, count, number, percent, seconds, signed
-from sinkshot.report.table_cells import Place, texts
+from sinkshot.report.table_cells import TableCell, texts
 
 if TYPE_CHECKING:
     from sinkshot.report.leaderboard import Board, Spot
     from sinkshot.report.pairs import Match
-    from sinkshot.report.studies import Report, Section, Shown
-    from sinkshot.studies.run import Outcome
+    from sinkshot.report.studies import Report, Section, SheetView
+    from sinkshot.studies.run import RunResult
 
 _SIGNS = {"level": "≈", "above": "▲", "below": "▼"}
 
@@ -28,7 +28,7 @@ def escape(text: str) -> str:
     return re.sub(r"([\\`*_\[\]<>|#~&$])", r"\\\1", printable(" ".join(text.split())))
 
 
-def markdown_report(report: Report, outcome: Outcome) -> str:
+def markdown_report(report: Report, outcome: RunResult) -> str:
     """Return the whole report; what a clock measured stands under its last heading."""
     parts = [
         "# Methods on the same episodes"
@@ -90,7 +90,7 @@ def _section(section: Section) -> Iterator[str]:
             yield f"{escape(shown.sheet.label)}: drawn on the page."
 
 
-def _sheet(shown: Shown) -> str:
+def _sheet(shown: SheetView) -> str:
     sheet = shown.table
     columns = [" ".join(part for part in (column.group, column.label) if part) for column in sheet.columns]
     heads, rows = len(sheet.heads), []
@@ -120,7 +120,7 @@ def _spot(spot: Spot) -> str:
     return _place(spot.place) + apart
 
 
-def _place(place: Place) -> str:
+def _place(place: TableCell) -> str:
     parts = []
     if place.here is not None:
         parts.append(f"**{number(place.here)}** ± {number(place.half_width)}")

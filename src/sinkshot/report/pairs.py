@@ -16,7 +16,7 @@ from sinkshot.report.table_cells import Standing, standing
 from sinkshot.studies.study import BankKey, Cell, Study
 
 if TYPE_CHECKING:
-    from sinkshot.studies.run import Stored
+    from sinkshot.studies.run import StoredResult
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Setting:
     method: str
     preprocess: str
     hyper: tuple[tuple[str, Any], ...]
-    reached: Mapping[Recipe, Stored]
+    reached: Mapping[Recipe, StoredResult]
 
     def __str__(self) -> str:
         changed = [f"{name}={value}" for name, value in self.hyper]
@@ -83,7 +83,7 @@ class Meeting:
     methods: tuple[tuple[Line, ...], ...]
 
 
-def meetings(studies: Iterable[Study], results: Mapping[Cell, Stored]) -> list[Meeting]:
+def meetings(studies: Iterable[Study], results: Mapping[Cell, StoredResult]) -> list[Meeting]:
     """Let the measured cells of all tables meet that share bank and recipe.
 
     A method's best setting stands against the best of all, its other settings against its best.
@@ -94,8 +94,8 @@ def meetings(studies: Iterable[Study], results: Mapping[Cell, Stored]) -> list[M
     return [meeting for meeting in found if meeting is not None]
 
 
-def _meeting(bank: BankKey, cells: list[Cell], results: Mapping[Cell, Stored]) -> Meeting | None:
-    reached: dict[tuple[str, str, tuple[tuple[str, Any], ...]], dict[Recipe, Stored]] = {}
+def _meeting(bank: BankKey, cells: list[Cell], results: Mapping[Cell, StoredResult]) -> Meeting | None:
+    reached: dict[tuple[str, str, tuple[tuple[str, Any], ...]], dict[Recipe, StoredResult]] = {}
     for cell in cells:
         stored = results[cell]
         reached.setdefault((cell.method, stored.preprocess, cell.hyper), {})[cell.recipe] = stored
@@ -112,7 +112,7 @@ def _meeting(bank: BankKey, cells: list[Cell], results: Mapping[Cell, Stored]) -
     return Meeting(bank, tuple(shared), tuple(groups))
 
 
-def _meet(recipe: Recipe, settings: Iterable[Mapping[Recipe, Stored]]) -> bool:
+def _meet(recipe: Recipe, settings: Iterable[Mapping[Recipe, StoredResult]]) -> bool:
     return sum(recipe in reached for reached in settings) > 1
 
 

@@ -21,13 +21,13 @@ from sinkshot.report.leaderboard import Board, board, drawing
 from sinkshot.report.markdown import markdown_report
 from sinkshot.report.page import DASH, percent, write_page
 from sinkshot.report.pairs import Meeting, meetings
-from sinkshot.report.table_cells import Place, Tally, places, tally, transposed
+from sinkshot.report.table_cells import TableCell, Tally, table_cells, tally, transposed
 from sinkshot.studies import parse
-from sinkshot.studies.claims import Judgement, judge
+from sinkshot.studies.claims import Judgement
 from sinkshot.studies.study import Cell, Row, Sheet, Study
 
 if TYPE_CHECKING:
-    from sinkshot.studies.run import Outcome, Stored
+    from sinkshot.studies.run import RunResult, StoredResult
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Written:
     notes: tuple[str, ...] = ()
 
 
-def write_report(folder: str | os.PathLike[str], outcome: Outcome) -> Written:
+def write_report(folder: str | os.PathLike[str], outcome: RunResult) -> Written:
     """Write a report into a folder, which is made if need be; each file is there whole or not at all.
 
     `index.html`, `report.md`, `tables.tex`, `cells.csv`, and `cells.parquet` where pyarrow is installed. The same
@@ -79,11 +79,11 @@ class Group:
     """Rows of a table that stand together under one word."""
 
     label: str
-    rows: tuple[tuple[Row, tuple[Place, ...]], ...]
+    rows: tuple[tuple[Row, tuple[TableCell, ...]], ...]
 
 
 @dataclass(frozen=True)
-class Shown:
+class SheetView:
     """A sheet, filled and drawn."""
 
     sheet: Sheet
@@ -95,14 +95,14 @@ class Shown:
     board: Board | None = None  # of a leaderboard
 
     @property
-    def places(self) -> list[Place]:
+    def table_cells(self) -> list[TableCell]:
         """Every place."""
         return [place for group in self.groups for _, line in group.rows for place in line]
 
     @property
     def measured(self) -> bool:
         """Whether at least one number or fact is known."""
-        return self.facts is not None or any(place.here is not None for place in self.places)
+        return self.facts is not None or any(place.here is not None for place in self.table_cells)
 
     def paper_share(self, part: str) -> str:
         """Return the share of tests for a Gaussian that pass in the paper, `before` or `after`, as far as it says."""
@@ -124,7 +124,7 @@ class Section:
 
     study: Study
     anchor: str
-    sheets: tuple[Shown, ...]
+    sheets: tuple[SheetView, ...]
     judgements: tuple[Judgement, ...]
     tally: Tally
 
@@ -148,7 +148,7 @@ class Maker:
     hardware: str
 
 
-def maker(stored: Stored) -> Maker:
+def maker(stored: StoredResult) -> Maker:
     """Return what a cell was measured on."""
     return Maker(tuple(stored.versions.items()), stored.hardware)
 
@@ -186,14 +186,17 @@ class Report:
         return Counter(judgement.verdict for _, judgement in self.told)
 
 
-def gather(outcome: Outcome) -> Report:
+def gather(outcome: RunResult) -> Report:
     """Set everything that was measured beside what the paper says."""
     names = _anchors([study.name for study in outcome.studies])
-    sections = tuple(_section(study, name, outcome) for study, name in zip(outcome.studies, names, strict=True))
+    sections = tuple(
+        _section(study, name, judgements, outcome)
+        for study, name, judgements in zip(outcome.studies, names, outcome.judgements, strict=True)
+    )
     wanted = tuple(dict.fromkeys(cell for study in outcome.studies for cell in study.cells()))
     return Report(
         sections=sections,
-        tally=tally(place for section in sections for shown in section.sheets for place in shown.places),
+        tally=tally(place for section in sections for shown in section.sheets for place in shown.table_cells),
         cells=wanted,
         measured=tuple(cell for cell in wanted if cell in outcome.results),
         meetings=tuple(meetings(outcome.studies, outcome.results)),
@@ -202,28 +205,28 @@ def gather(outcome: Outcome) -> Report:
     )
 
 
-def _section(study: Study, anchor: str, outcome: Outcome) -> Section:
+def _section(study: Study, anchor: str, judgements: tuple[Judgement, ...], outcome: RunResult) -> Section:
     shown = tuple(_shown(study, sheet, f"{anchor}--{i}", outcome) for i, sheet in enumerate(study.sheets, start=1))
     return Section(
         study=study,
         anchor=anchor,
         sheets=shown,
-        judgements=tuple(judge(study, {**outcome.results, **outcome.facts})),
-        tally=tally(place for sheet in shown for place in sheet.places),
+        judgements=judgements,
+        tally=tally(place for sheet in shown for place in sheet.table_cells),
     )
 
 
-def _shown(study: Study, sheet: Sheet, anchor: str, outcome: Outcome) -> Shown:
+def _shown(study: Study, sheet: Sheet, anchor: str, outcome: RunResult) -> SheetView:
     table = transposed(sheet) if study.kind == "curve" else sheet
-    filled = zip(table.rows, map(tuple, places(table, outcome.results)), strict=True)
+    filled = zip(table.rows, map(tuple, table_cells(table, outcome.results)), strict=True)
     groups = tuple(Group(label, tuple(rows)) for label, rows in groupby(filled, key=lambda pair: pair[0].group))
     facts = None if sheet.measure is None else outcome.facts.get(sheet.measure)
     if facts is not None and facts.get("tests") == 0:  # no class was large enough to test
         facts = None
     if study.kind == "leaderboard":
         ranked = board(study, sheet, outcome.results)
-        return Shown(sheet, table, anchor, groups, drawing(anchor, ranked), board=ranked)
-    return Shown(sheet, table, anchor, groups, draw(anchor, study.kind, sheet, outcome.results, facts), facts)
+        return SheetView(sheet, table, anchor, groups, drawing(anchor, ranked), board=ranked)
+    return SheetView(sheet, table, anchor, groups, draw(anchor, study.kind, sheet, outcome.results, facts), facts)
 
 
 _TAKEN = ("main", "contents", "claims", "same-episodes", "missing", "cells", "run")  # anchors of the page itself

@@ -13,7 +13,7 @@ from sinkshot.open_set import sign
 from sinkshot.studies.study import Cell, Column, Entry, Row, Sheet, Value
 
 if TYPE_CHECKING:
-    from sinkshot.studies.run import Stored
+    from sinkshot.studies.run import StoredResult
 
 Standing = Literal["level", "above", "below"]
 
@@ -24,7 +24,7 @@ def standing(difference: float, reach: float) -> Standing:
 
 
 @dataclass(frozen=True)
-class Place:
+class TableCell:
     """A measured number and the paper's; either may be missing."""
 
     entry: Entry
@@ -75,23 +75,23 @@ def transposed(sheet: Sheet) -> Sheet:
     return replace(sheet, columns=columns, rows=tuple(rows), heads=(sheet.axis or "x",))
 
 
-def measured(entry: Entry, results: Mapping[Cell, Stored]) -> Place:
+def measured(entry: Entry, results: Mapping[Cell, StoredResult]) -> TableCell:
     """Return the place of an entry, with mean and half-width in percent where it was measured."""
     stored = None if entry.cell is None else results.get(entry.cell)
     values = None if stored is None else stored.values(entry.metric)
     if values is None:
-        return Place(entry)
-    return Place(entry, 100 * float(values.mean()), 100 * half_width(values), single=len(values) < 2)
+        return TableCell(entry)
+    return TableCell(entry, 100 * float(values.mean()), 100 * half_width(values), single=len(values) < 2)
 
 
-def places(sheet: Sheet, results: Mapping[Cell, Stored]) -> list[list[Place]]:
+def table_cells(sheet: Sheet, results: Mapping[Cell, StoredResult]) -> list[list[TableCell]]:
     """Return the places of a sheet, row by row."""
     elsewhere = bool(sheet.elsewhere)
     rows = [[replace(measured(entry, results), elsewhere=elsewhere) for entry in row.entries] for row in sheet.rows]
     return _with_best(sheet, rows)
 
 
-def _with_best(sheet: Sheet, rows: list[list[Place]]) -> list[list[Place]]:
+def _with_best(sheet: Sheet, rows: list[list[TableCell]]) -> list[list[TableCell]]:
     """Mark the best measured number of each column and group, where there are two or more."""
     rivals: dict[tuple[str, int], list[float]] = defaultdict(list)
     for row, line in zip(sheet.rows, rows, strict=True):
@@ -99,7 +99,7 @@ def _with_best(sheet: Sheet, rows: list[list[Place]]) -> list[list[Place]]:
             if place.here is not None:
                 rivals[row.group, i].append(place.worth)
 
-    def mark(group: str, i: int, place: Place) -> Place:
+    def mark(group: str, i: int, place: TableCell) -> TableCell:
         of = rivals.get((group, i), [])
         return replace(place, best=place.here is not None and len(of) > 1 and place.worth == max(of))
 
@@ -124,7 +124,7 @@ class Tally:
         return self.level + self.above + self.below
 
 
-def tally(all_places: Iterable[Place]) -> Tally:
+def tally(all_places: Iterable[TableCell]) -> Tally:
     """Count places."""
     listed = list(all_places)
     stands = Counter(place.standing for place in listed)

@@ -13,25 +13,25 @@ from sinkshot.methods import bms
 from sinkshot.open_set import Metric
 from sinkshot.studies.study import BankKey, Cell
 from sinkshot.studies.toml_positions import Path
-from sinkshot.studies.toml_schema import NAME, NAMES, TABLE, TEXT, Document, Kind, one_of, real, whole
+from sinkshot.studies.toml_schema import NAME, NAMES, TABLE, TEXT, Document, ValueType, integer, one_of, real
 
-BANK: dict[str, Kind] = {
+BANK: dict[str, ValueType] = {
     "data_set": NAME,
     "backbone": NAME,
     "backbones": NAMES,
     "split": NAME,
     "trained_on": NAME,
-    "coordinates": whole(1),
-    "selections": whole(1),
+    "coordinates": integer(1),
+    "selections": integer(1),
 }
-SETTINGS: dict[str, Kind] = BANK | {
+SETTINGS: dict[str, ValueType] = BANK | {
     "protocol": one_of(tuple(PROTOCOLS)),
-    "way": whole(2),
-    "shot": whole(1),
-    "query": whole(1),
-    "episodes": whole(1),
-    "most": whole(1),
-    "seed": whole(0),
+    "way": integer(2),
+    "shot": integer(1),
+    "query": integer(1),
+    "episodes": integer(1),
+    "most": integer(1),
+    "seed": integer(0),
     "alpha": real("above 0", lambda alpha: alpha > 0),
     "ratio": real("of at least 1", lambda ratio: ratio >= 1),
     "method": NAME,
@@ -42,22 +42,24 @@ SETTINGS: dict[str, Kind] = BANK | {
 }
 
 _PLAIN = (bool, int, float, str)
-_HYPER = Kind(
+_HYPER = ValueType(
     "a number, a text, true or false, or a list of these",
     lambda value: all(isinstance(v, _PLAIN) for v in (value if isinstance(value, list) else [value])),
 )
 
-Settings = dict[str, tuple[Any, Path]]
+LocatedSettings = dict[str, tuple[Any, Path]]
 """Each setting with the place in the file that gives it. Hyper-parameters are settings called `set.<name>`."""
 
 
-def collect(document: Document, table: Mapping[str, Any], path: Path, known: Mapping[str, Kind], what: str) -> Settings:
+def collect(
+    document: Document, table: Mapping[str, Any], path: Path, known: Mapping[str, ValueType], what: str
+) -> LocatedSettings:
     """Check a table and return those of its keys that are settings."""
     document.check(table, path, known, what)
     for one, other in (("backbone", "backbones"), ("method", "method_if_known")):
         if one in table and other in table:
             raise document.error((*path, other), f"give {one} or {other}, not both.")
-    found: Settings = {}
+    found: LocatedSettings = {}
     for key, given in table.items():
         if key not in SETTINGS:
             continue
@@ -91,7 +93,7 @@ def _understood(document: Document, key: str, given: Any, where: Path) -> None:
             raise document.error(where, str(error)) from error
 
 
-def cell(document: Document, settings: Settings, path: Path) -> Cell | None:
+def cell(document: Document, settings: LocatedSettings, path: Path) -> Cell | None:
     """Return the cell that settings make, or None where no method is given."""
     given = {key: setting for key, (setting, _) in settings.items()}
     name = given.get("method")
@@ -118,7 +120,9 @@ def cell(document: Document, settings: Settings, path: Path) -> Cell | None:
     return Cell(features, recipe, name, chain, tuple(sorted(hyper.items())), given.get("most"))
 
 
-def _check_bms(document: Document, settings: Settings, hyper: dict[str, Any], recipe: Recipe, path: Path) -> None:
+def _check_bms(
+    document: Document, settings: LocatedSettings, hyper: dict[str, Any], recipe: Recipe, path: Path
+) -> None:
     """Refuse values that BMS would; those of other methods are refused when they are run."""
     known = "balanced" if hyper["prior"] in ("oracle", "estimated") else hyper["prior"]
     try:
@@ -128,13 +132,13 @@ def _check_bms(document: Document, settings: Settings, hyper: dict[str, Any], re
         raise document.error(path if named is None else settings[named][1], str(error)) from error
 
 
-def lacking(settings: Settings) -> bool:
+def lacking(settings: LocatedSettings) -> bool:
     """Whether settings name a hyper-parameter that their method does not have."""
     known = methods.get(settings["method"][0]).hyper
     return any(key.startswith("set.") and key.removeprefix("set.") not in known for key in settings)
 
 
-def bank(document: Document, settings: Settings, path: Path) -> BankKey:
+def bank(document: Document, settings: LocatedSettings, path: Path) -> BankKey:
     """Return the key of the features that settings name."""
     given = {key: setting for key, (setting, _) in settings.items()}
     for key, word in (("data_set", "data_set"), ("backbones", "backbone")):

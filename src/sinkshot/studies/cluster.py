@@ -17,9 +17,10 @@ from typing import Any
 
 from sinkshot.bank import FeatureBank
 from sinkshot.errors import InputError
-from sinkshot.studies.chunks import Chunk, OtherCode, Part, Source, Unfit, compute
+from sinkshot.studies.bank_source import BankSource, UnsuitableWorker
+from sinkshot.studies.chunks import Chunk, ChunkResult, CodeMismatch, compute
+from sinkshot.studies.code_version import code_version
 from sinkshot.studies.processes import Done
-from sinkshot.studies.resolve import code_version
 
 _RETRIES = 2  # of a chunk that met something unforeseen on a worker
 _PATIENCE = 10.0  # seconds until a scheduler must answer, and have a worker
@@ -42,10 +43,10 @@ def on_cluster(chunks: Iterable[Chunk], address: str) -> Generator[Done]:
         finished = as_completed(futures, loop=client.loop)
         for future in _as_they_come(finished, client):
             chunk, outcome = futures.pop(future), _outcome(future)
-            if not isinstance(outcome, Unfit):
+            if not isinstance(outcome, UnsuitableWorker):
                 yield chunk, outcome
                 continue
-            for source in filter(None, (chunk.bank, chunk.base)):
+            for source in filter(None, (chunk.resolved.bank, chunk.resolved.base)):
                 if source.content not in banks:
                     banks[source.content] = _send(client, source)
             again = _submit(client, chunk, banks)
@@ -87,22 +88,22 @@ async def _greet(address: str) -> None:
 
 def _check_code(client: Any, chunk: Chunk) -> None:
     """Refuse workers with other code, or none: a task would kill those. Who comes later is met with the first chunk."""
-    for worker, found in client.run(code_version, chunk.settled.cell.method, on_error="return").items():
+    for worker, found in client.run(code_version, chunk.resolved.cell.method, on_error="return").items():
         if isinstance(found, Exception):
             raise InputError(f"the worker {worker} cannot compute ({found}); install the same sinkshot there.")
-        if found != chunk.settled.version:
+        if found != chunk.resolved.version:
             raise InputError(
-                f"the worker {worker} has sinkshot {found} and here is {chunk.settled.version}; install the same there."
+                f"the worker {worker} runs sinkshot {found}, not {chunk.resolved.version}; install the same there."
             )
 
 
 def _submit(client: Any, chunk: Chunk, banks: dict[str, Any]) -> Any:
-    bank = banks.get(chunk.bank.content)
-    base = None if chunk.base is None else banks.get(chunk.base.content)
+    bank = banks.get(chunk.resolved.bank.content)
+    base = None if chunk.resolved.base is None else banks.get(chunk.resolved.base.content)
     return client.submit(_compute, chunk, bank, base, pure=False, retries=_RETRIES)
 
 
-def _send(client: Any, source: Source) -> Any:
+def _send(client: Any, source: BankSource) -> Any:
     """Make a bank a task's result, which Dask can make again."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sending large graph")  # that is the purpose
@@ -126,12 +127,12 @@ def _as_they_come(finished: Any, client: Any) -> Generator[Any]:
                 logging.getLogger("sinkshot").info("the cluster has no workers left; waiting for others to come")
 
 
-def _outcome(future: Any) -> Part | InputError:
+def _outcome(future: Any) -> ChunkResult | InputError:
     """Return what a worker says, or raise in a sentence what became of the task."""
     from distributed import KilledWorker
 
     try:
-        outcome: Part | InputError = future.result()
+        outcome: ChunkResult | InputError = future.result()
     except KilledWorker as error:
         raise InputError(
             f"several workers died on the same chunk, perhaps for want of memory ({error.last_worker.address} was the "
@@ -147,33 +148,35 @@ def _outcome(future: Any) -> Part | InputError:
                 "the Dask scheduler cannot read what it was sent: install there what is installed here, sinkshot too."
             ) from None
         raise
-    if isinstance(outcome, OtherCode):
+    if isinstance(outcome, CodeMismatch):
         raise InputError(f"{outcome} {_KEPT}")
     return outcome
 
 
 # --- on a worker ----------------------------------------------------------------------------------------------------
 
-_NOT_HERE: set[Source] = set()  # banks that this worker could not open
+_NOT_HERE: set[BankSource] = set()  # banks that this worker could not open
 
 
 def _bank(bank: FeatureBank) -> FeatureBank:
     return bank
 
 
-def _compute(chunk: Chunk, bank: FeatureBank | None, base: FeatureBank | None) -> Part | InputError:
+def _compute(chunk: Chunk, bank: FeatureBank | None, base: FeatureBank | None) -> ChunkResult | InputError:
     """Compute a chunk in the one thread that Dask has given to it; what is wrong with the input comes as a value."""
     from numba import config
 
     config.NUMBA_NUM_THREADS = 1
     try:
-        if bank is None and chunk.bank in _NOT_HERE:
-            raise Unfit("tried before")
+        if bank is None and chunk.resolved.bank in _NOT_HERE:
+            raise UnsuitableWorker("tried before")
         return compute(chunk, bank, base)
-    except OtherCode as error:
-        return OtherCode(f"a worker on {socket.gethostname()} does not fit: {error}, with one version everywhere.")
-    except Unfit as error:
-        _NOT_HERE.add(chunk.bank)
+    except CodeMismatch as error:
+        return CodeMismatch(
+            f"the worker on {socket.gethostname()} cannot help: {error}; install one version everywhere."
+        )
+    except UnsuitableWorker as error:
+        _NOT_HERE.add(chunk.resolved.bank)
         return error
     except InputError as error:
         return error

@@ -13,22 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkshot import preprocess
-from sinkshot.bank import FeatureBank, load
+from sinkshot.bank import FeatureBank
 from sinkshot.errors import InputError
-from sinkshot.studies.catalogue import Catalogue, Missing
-from sinkshot.studies.study import BankKey
 
 IMAGES = "images"  # in meta: a JSON list with the name of the image behind each row
 IMAGES_HASH = "images_sha256"  # in meta: one hash over all images in order
-
-
-def assemble(key: BankKey, catalogue: Catalogue) -> FeatureBank:
-    """Return the bank of a key: the loaded one, or those of several backbones merged; nothing is selected yet."""
-    found = catalogue.files(key)
-    if isinstance(found, Missing):
-        raise InputError(str(found))
-    banks = [load(file) for file in found]
-    return banks[0] if len(banks) == 1 else merge(banks, key.backbones)
 
 
 def merge(banks: Sequence[FeatureBank], names: Sequence[str]) -> FeatureBank:

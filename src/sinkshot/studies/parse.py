@@ -33,14 +33,25 @@ from typing import Any, get_args
 from sinkshot.errors import InputError, unknown_name
 from sinkshot.methods import GROUPS, group
 from sinkshot.studies import cell_settings, claims, measures
-from sinkshot.studies.cell_settings import BANK, SETTINGS, Settings
-from sinkshot.studies.study import Claim, Column, Entry, Measure, Row, Sheet, Study, Value
-from sinkshot.studies.study import Kind as StudyKind
+from sinkshot.studies.cell_settings import BANK, SETTINGS, LocatedSettings
+from sinkshot.studies.study import Claim, Column, Entry, Measure, Row, Sheet, Study, StudyKind, Value
 from sinkshot.studies.toml_positions import Path
-from sinkshot.studies.toml_schema import NAME, NAMES, NUMBER, SWITCH, TABLE, TABLES, TEXT, TEXTS, Document, Kind, one_of
+from sinkshot.studies.toml_schema import (
+    NAME,
+    NAMES,
+    NUMBER,
+    SWITCH,
+    TABLE,
+    TABLES,
+    TEXT,
+    TEXTS,
+    Document,
+    ValueType,
+    one_of,
+)
 
 _COLUMN = {"label": TEXT, "group": TEXT, "x": NUMBER} | SETTINGS
-_METHODS = Kind(
+_METHODS = ValueType(
     "all, inductive, transductive, or a list of methods",
     lambda given: given in GROUPS or NAMES.fits(given),
 )
@@ -51,8 +62,8 @@ _MEASURED = {"label": TEXT, "transfer": SWITCH, "options": TABLE, "paper": TABLE
 _STUDY = {"name": NAME, "title": NAME, "kind": one_of(get_args(StudyKind)), "where": TEXT, "about": TEXT}
 _STUDY |= {"heads": NAMES, "defaults": TABLE, "columns": TABLES, "sheets": TABLES, "claims": TABLES}
 _STUDY |= {"against": NAME, "floor": NAME}
-_LABELS = Kind("a text or a list of texts", lambda given: TEXT.fits(given) or NAMES.fits(given))
-_CLAIM: dict[str, Kind] = {"text": NAME, "rule": NAME, "row": NAME, "other": NAME}
+_LABELS = ValueType("a text or a list of texts", lambda given: TEXT.fits(given) or NAMES.fits(given))
+_CLAIM: dict[str, ValueType] = {"text": NAME, "rule": NAME, "row": NAME, "other": NAME}
 _CLAIM |= dict.fromkeys(("rows", "columns", "groups"), _LABELS)
 _CLAIM |= dict.fromkeys(("low", "high", "late", "value", "times", "least"), NUMBER)
 FOLDERS = ("paper", "bench")
@@ -141,7 +152,7 @@ class _Reader:
                 raise self.document.unknown((key,), f"sheet {sheet.label!r} has no row {label!r}", label, labels)
         return label
 
-    def sheet(self, table: dict[str, Any], path: Path, defaults: Settings, kind: StudyKind) -> Sheet:
+    def sheet(self, table: dict[str, Any], path: Path, defaults: LocatedSettings, kind: StudyKind) -> Sheet:
         known = _MEASURED if kind in measures.OPTIONS else _SHEET
         what = f"a sheet of kind {kind}" if kind in measures.OPTIONS else "a sheet"
         here = defaults | cell_settings.collect(self.document, table, path, known, what)
@@ -174,7 +185,9 @@ class _Reader:
             )
         return Sheet(label, sheet.columns, rows, heads, sheet.axis, transfer=transfer)
 
-    def each(self, row: dict[str, Any], path: Path, rows: list[dict[str, Any]], here: Settings) -> list[dict[str, Any]]:
+    def each(
+        self, row: dict[str, Any], path: Path, rows: list[dict[str, Any]], here: LocatedSettings
+    ) -> list[dict[str, Any]]:
         """A row as it is or, with `methods`, one row for each of them that no other row of the sheet names."""
         wanted = row.get("methods")
         if wanted is None:
@@ -192,7 +205,7 @@ class _Reader:
         shared = {key: value for key, value in row.items() if key != "methods"}
         return [shared | {"label": name, "method": name, "methods": [name]} for name in chosen]
 
-    def columns(self, sheet: dict[str, Any], path: Path) -> list[tuple[Column, Settings]]:
+    def columns(self, sheet: dict[str, Any], path: Path) -> list[tuple[Column, LocatedSettings]]:
         if "sweep" in sheet:
             if "columns" in sheet:
                 raise self.document.error((*path, "columns"), "a sheet has columns or a sweep, not both.")
@@ -208,7 +221,7 @@ class _Reader:
             columns.append((Column(label, table.get("group", ""), None if x is None else float(x)), found))
         return columns
 
-    def sweep(self, table: dict[str, Any], path: Path) -> list[tuple[Column, Settings]]:
+    def sweep(self, table: dict[str, Any], path: Path) -> list[tuple[Column, LocatedSettings]]:
         """One column for each value of the lists; x is the list of that name or the only one there is."""
         flat = {k: v for k, v in table.items() if k != "set"}
         given = table.get("set", {})
@@ -237,7 +250,7 @@ class _Reader:
             raise self.document.error(where, "give x, a list of numbers: where each point stands on the axis.")
         columns = []
         for number, x in enumerate(axis):
-            here: Settings = {}
+            here: LocatedSettings = {}
             for key, values in lists.items():
                 if key != ("x",):
                     one = {"set": {key[-1]: values[number]}} if key[0] == "set" else {key[0]: values[number]}
@@ -247,7 +260,9 @@ class _Reader:
             columns.append((Column(f"{x:g}", "", float(x)), here))
         return columns
 
-    def row(self, table: dict[str, Any], path: Path, here: Settings, columns: list[tuple[Column, Settings]]) -> Row:
+    def row(
+        self, table: dict[str, Any], path: Path, here: LocatedSettings, columns: list[tuple[Column, LocatedSettings]]
+    ) -> Row:
         own = cell_settings.collect(self.document, table, path, _ROW, "a row")
         if not table.get("label"):
             raise self.document.error(path, "a row needs a label.")
@@ -270,7 +285,7 @@ class _Reader:
             entries.append(Entry(cell, paper, merged["metric"][0] if "metric" in merged else "accuracy"))
         return Row(table["label"], tuple(entries), table.get("group", ""), tuple(table.get("details", ())))
 
-    def measure(self, table: dict[str, Any], path: Path, here: Settings, kind: StudyKind) -> Measure:
+    def measure(self, table: dict[str, Any], path: Path, here: LocatedSettings, kind: StudyKind) -> Measure:
         options = table.get("options", {})
         try:
             measures.settings(kind, options)

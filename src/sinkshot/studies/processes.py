@@ -17,10 +17,11 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 
 from sinkshot.errors import DataWarning, InputError
-from sinkshot.studies.chunks import Chunk, Part, Unfit, compute
+from sinkshot.studies.bank_source import UnsuitableWorker
+from sinkshot.studies.chunks import Chunk, ChunkResult, compute
 from sinkshot.threads import LIMIT, available
 
-Done = tuple[Chunk, Part | InputError]
+Done = tuple[Chunk, ChunkResult | InputError]
 """A chunk and what came of it: its numbers, or why they cannot be had."""
 
 TRIES = 3  # of a chunk whose process died
@@ -31,7 +32,7 @@ def in_this_process(chunks: Iterable[Chunk]) -> Generator[Done]:
     for chunk in chunks:
         try:
             part = compute(chunk)
-        except Unfit:
+        except UnsuitableWorker:
             raise
         except InputError as error:
             yield chunk, error
@@ -48,7 +49,7 @@ def in_processes(chunks: Iterable[Chunk], workers: int) -> Generator[Done]:
     again: deque[tuple[Chunk, int]] = deque()  # with the tries so far
     while True:
         with _pool(workers) as pool:
-            running: dict[Future[tuple[Part, list[str]]], tuple[Chunk, int]] = {}
+            running: dict[Future[tuple[ChunkResult, list[str]]], tuple[Chunk, int]] = {}
             try:
                 while True:
                     while len(running) < 2 * workers and _refill(again, coming):
@@ -75,7 +76,7 @@ def _refill(again: deque[tuple[Chunk, int]], coming: Iterator[Chunk]) -> bool:
 
 def _once_more(chunk: Chunk, tries: int) -> tuple[Chunk, int]:
     if tries + 1 == TRIES:
-        cell = chunk.settled.cell
+        cell = chunk.resolved.cell
         raise InputError(
             f"a process that computed {cell.method} on {cell.bank} was killed {TRIES} times, perhaps for want of "
             "memory. What is finished is kept; run again with fewer --workers."
@@ -83,10 +84,10 @@ def _once_more(chunk: Chunk, tries: int) -> tuple[Chunk, int]:
     return chunk, tries + 1
 
 
-def _outcome(future: Future[tuple[Part, list[str]]]) -> Part | InputError:
+def _outcome(future: Future[tuple[ChunkResult, list[str]]]) -> ChunkResult | InputError:
     try:
         part, messages = future.result()
-    except Unfit:
+    except UnsuitableWorker:
         raise
     except InputError as error:
         return error
@@ -147,7 +148,7 @@ def _end_with(lifeline: Connection) -> None:
     os._exit(1)
 
 
-def _compute(chunk: Chunk) -> tuple[Part, list[str]]:
+def _compute(chunk: Chunk) -> tuple[ChunkResult, list[str]]:
     """Compute a chunk and bring home what there was to be warned of."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DataWarning)

@@ -7,12 +7,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from sinkshot.studies.chunks import Chunk, Part
-from sinkshot.studies.resolve import Settled
+from sinkshot.studies.chunks import Chunk, ChunkResult
+from sinkshot.studies.resolve import ResolvedCell
 
 
 @dataclass(frozen=True)
-class Progress:
+class RunProgress:
     """Cells finished and in all, episodes still to be measured, seconds left if that can be told, the cell at work."""
 
     done: int
@@ -23,12 +23,12 @@ class Progress:
 
 
 def now_and_then(
-    tell: Callable[[Progress], None], every: float, clock: Callable[[], float] = time.monotonic
-) -> Callable[[Progress], None]:
+    tell: Callable[[RunProgress], None], every: float, clock: Callable[[], float] = time.monotonic
+) -> Callable[[RunProgress], None]:
     """Return what passes a state on to `tell` at most once in `every` seconds, for the first time after as many."""
     last = clock()
 
-    def seldom(state: Progress) -> None:
+    def seldom(state: RunProgress) -> None:
         nonlocal last
         if clock() - last >= every:
             last = clock()
@@ -46,45 +46,45 @@ class Meter:
     shared with others.
     """
 
-    def __init__(self, cells: int, chunks: Iterable[Chunk], tell: Callable[[Progress], None] | None) -> None:
+    def __init__(self, cells: int, chunks: Iterable[Chunk], tell: Callable[[RunProgress], None] | None) -> None:
         self.cells, self.tell = cells, tell
         self.left: dict[tuple[object, ...], int] = defaultdict(int)  # episodes
-        self.settled: dict[tuple[object, ...], Settled] = {}
+        self.resolved: dict[tuple[object, ...], ResolvedCell] = {}
         for chunk in chunks:
-            self.left[chunk.settled.key] += chunk.count
-            self.settled[chunk.settled.key] = chunk.settled
+            self.left[chunk.resolved.key] += chunk.count
+            self.resolved[chunk.resolved.key] = chunk.resolved
         self.of_cell: dict[tuple[object, ...], float] = {}  # seconds an episode
         self.of_method: dict[str, float] = {}  # seconds an episode and unit of effort
         self.computed, self.seconds, self.start = 0, 0.0, time.perf_counter()
-        self.report(next(iter(self.settled.values()), None))
+        self.report(next(iter(self.resolved.values()), None))
 
     @property
     def done(self) -> int:
         """Cells with nothing left to measure."""
         return self.cells - sum(episodes > 0 for episodes in self.left.values())
 
-    def add(self, chunk: Chunk, part: Part | None) -> None:
+    def add(self, chunk: Chunk, part: ChunkResult | None) -> None:
         """Count a chunk that is done; None where it cost nothing here."""
-        settled, count = chunk.settled, chunk.count
-        self.left[settled.key] -= count
+        resolved, count = chunk.resolved, chunk.count
+        self.left[resolved.key] -= count
         if part is not None:
             rate = part.seconds["total"] / count
-            self.of_cell[settled.key], self.of_method[settled.cell.method] = rate, rate / settled.effort
+            self.of_cell[resolved.key], self.of_method[resolved.cell.method] = rate, rate / resolved.effort
             self.computed += count
             self.seconds += part.seconds["total"]
-        self.report(settled)
+        self.report(resolved)
 
-    def drop(self, settled: Settled) -> None:
+    def drop(self, resolved: ResolvedCell) -> None:
         """Leave out what is left of a cell that cannot be measured."""
-        self.left[settled.key] = 0
-        self.report(settled)
+        self.left[resolved.key] = 0
+        self.report(resolved)
 
-    def report(self, current: Settled | None) -> None:
+    def report(self, current: ResolvedCell | None) -> None:
         """Tell whoever wants to know."""
         if self.tell is not None:
             left = sum(self.left.values())
             name = "" if current is None else f"{current.cell.method}, {current.cell.recipe.shot}-shot"
-            self.tell(Progress(self.done, self.cells, left, self._seconds_left(), name))
+            self.tell(RunProgress(self.done, self.cells, left, self._seconds_left(), name))
 
     def _seconds_left(self) -> float | None:
         if not self.computed:
@@ -94,8 +94,8 @@ class Meter:
 
     def _rate(self, key: tuple[object, ...]) -> float:
         """Seconds of an episode of a cell."""
-        settled = self.settled[key]
+        resolved = self.resolved[key]
         if key in self.of_cell:
             return self.of_cell[key]
-        of_method = self.of_method.get(settled.cell.method)
-        return self.seconds / self.computed if of_method is None else settled.effort * of_method
+        of_method = self.of_method.get(resolved.cell.method)
+        return self.seconds / self.computed if of_method is None else resolved.effort * of_method

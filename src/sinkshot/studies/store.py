@@ -34,8 +34,8 @@ from sinkshot.episodes import Recipe
 from sinkshot.errors import InputError
 from sinkshot.evaluate import Result
 from sinkshot.open_set import OPEN_SET
-from sinkshot.studies.chunks import Part
-from sinkshot.studies.resolve import Settled, canonical
+from sinkshot.studies.chunks import ChunkResult
+from sinkshot.studies.resolve import ResolvedCell, canonical
 from sinkshot.studies.study import BankKey
 
 FORMAT = 2
@@ -74,7 +74,7 @@ JOIN machines ON machines.id = chunks.machine WHERE cell = ? ORDER BY first
 
 
 @dataclass(frozen=True)
-class Stored(Result):
+class StoredResult(Result):
     """A measured cell as the store has it: a `Result`, and what it was measured on and by."""
 
     bank: BankKey = field(default_factory=lambda: BankKey("", ()))
@@ -115,14 +115,14 @@ class Store:
         """Leave the file."""
         self._database.close()
 
-    def present(self, settled: Settled) -> dict[int, int]:
+    def present(self, resolved: ResolvedCell) -> dict[int, int]:
         """Return the chunks of a cell that are there: first episode and count of each."""
         with self._sentences():
-            cell = self._cell(settled)
+            cell = self._cell(resolved)
             rows = self._database.execute("SELECT first, count FROM chunks WHERE cell = ?", (cell,))
             return dict(rows.fetchall())
 
-    def add(self, settled: Settled, first: int, part: Part) -> None:
+    def add(self, resolved: ResolvedCell, first: int, part: ChunkResult) -> None:
         """Write a finished chunk. One that is there already stays if it has more episodes."""
         description = canonical({"hardware": part.machine.hardware, "versions": dict(part.machine.versions)})
         measures = [_bytes(part.rejection[name]) if name in part.rejection else None for name in OPEN_SET]
@@ -131,16 +131,16 @@ class Store:
             of_machine = "SELECT id FROM machines WHERE description = ?"
             (machine,) = self._database.execute(of_machine, (description,)).fetchone()
             columns = "settings, seed, bank, engine, version"
-            self._database.execute(f"INSERT OR IGNORE INTO cells ({columns}) VALUES (?, ?, ?, ?, ?)", settled.key)
+            self._database.execute(f"INSERT OR IGNORE INTO cells ({columns}) VALUES (?, ?, ?, ?, ?)", resolved.key)
             seconds = canonical(part.seconds)
             values = (len(part.accuracy), _bytes(part.accuracy), *measures, seconds, machine, _now())
-            self._database.execute(_ADD_CHUNK, (self._cell(settled), first, *values))
+            self._database.execute(_ADD_CHUNK, (self._cell(resolved), first, *values))
 
-    def get(self, settled: Settled, episodes: int) -> Stored | None:
+    def get(self, resolved: ResolvedCell, episodes: int) -> StoredResult | None:
         """Return the first `episodes` episodes of a cell, or None if they are not all there."""
         with self._sentences():
-            cell = self._cell(settled)
-            found = None if cell is None else self._stored(cell, *settled.key)
+            cell = self._cell(resolved)
+            found = None if cell is None else self._stored(cell, *resolved.key)
         return found if found is None or found.episodes == episodes else _cut(found, episodes)
 
     def fact(self, question: str, bank: str, version: str) -> dict[str, Any] | None:
@@ -158,7 +158,7 @@ class Store:
             values = (question, bank, version, json.dumps(answer))
             self._database.execute("INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?)", values)
 
-    def everything(self) -> list[Stored]:
+    def everything(self) -> list[StoredResult]:
         """Return every cell with the episodes that it has without a gap, the latest last."""
         with self._sentences():
             rows = self._database.execute("SELECT id, settings, seed, bank, engine, version FROM cells").fetchall()
@@ -213,12 +213,12 @@ class Store:
             raise sqlite3.DatabaseError(str(state[0]).splitlines()[0])
         ask("PRAGMA synchronous = NORMAL")
 
-    def _cell(self, settled: Settled) -> int | None:
+    def _cell(self, resolved: ResolvedCell) -> int | None:
         where = "settings = ? AND seed = ? AND bank = ? AND engine = ? AND version = ?"
-        row = self._database.execute(f"SELECT id FROM cells WHERE {where}", settled.key).fetchone()
+        row = self._database.execute(f"SELECT id FROM cells WHERE {where}", resolved.key).fetchone()
         return None if row is None else int(row[0])
 
-    def _stored(self, cell: int, settings: str, seed: int, bank: str, engine: str, version: str) -> Stored | None:
+    def _stored(self, cell: int, settings: str, seed: int, bank: str, engine: str, version: str) -> StoredResult | None:
         """Put the chunks of a cell together, as far as they follow each other from episode 0 on."""
         names = ("accuracy", *OPEN_SET)
         measured: dict[str, list[NDArray[np.float64] | None]] = {name: [] for name in names}
@@ -243,7 +243,7 @@ class Store:
         others: dict[str, Any] = {f"{name}_per_episode": _joined(parts) for name, parts in measured.items()}
         what = json.loads(settings)
         what["bank"]["backbones"] = tuple(what["bank"]["backbones"])
-        return Stored(
+        return StoredResult(
             method=what["method"],
             preprocess=what["preprocess"],
             recipe=Recipe(**what["recipe"], episodes=end, seed=seed),
@@ -305,7 +305,7 @@ def _open_for_reading(path: Path) -> sqlite3.Connection:
         return sqlite3.connect(f"{place}?immutable=1", uri=True)
 
 
-def _cut(stored: Stored, episodes: int) -> Stored | None:
+def _cut(stored: StoredResult, episodes: int) -> StoredResult | None:
     """Return the first episodes of a result, and of its seconds their share; None if there are fewer."""
     if stored.episodes < episodes:
         return None

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from sinkshot.episodes import Recipe
 from sinkshot.open_set import Metric
 
-Kind = Literal["table", "curve", "distribution", "projection", "gaussianity", "leaderboard"]
+StudyKind = Literal["table", "curve", "distribution", "projection", "gaussianity", "leaderboard"]
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Measure:
     """A fact about features rather than accuracy: distributions, a projection, the test for Gaussianity."""
 
     bank: BankKey
-    kind: Kind
+    kind: StudyKind
     options: tuple[tuple[str, Any], ...] = ()  # sorted by name
 
 
@@ -125,7 +125,7 @@ class Study:
 
     name: str
     title: str
-    kind: Kind
+    kind: StudyKind
     where: str = ""  # "Table 5"
     about: str = ""
     sheets: tuple[Sheet, ...] = ()

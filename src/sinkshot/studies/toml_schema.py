@@ -17,26 +17,26 @@ from sinkshot.studies.toml_positions import Path, lines, nearest
 
 
 @dataclass(frozen=True)
-class Kind:
+class ValueType:
     """What the value of a key must be, in words and as a test."""
 
     wanted: str
     fits: Callable[[Any], bool]
 
 
-def one_of(names: Collection[str]) -> Kind:
+def one_of(names: Collection[str]) -> ValueType:
     """One of a few names."""
-    return Kind(f"one of {', '.join(names)}", lambda value: isinstance(value, str) and value in names)
+    return ValueType(f"one of {', '.join(names)}", lambda value: isinstance(value, str) and value in names)
 
 
-def whole(least: int) -> Kind:
+def integer(least: int) -> ValueType:
     """A whole number of at least `least`."""
-    return Kind(f"a whole number of at least {least}", lambda value: type(value) is int and value >= least)
+    return ValueType(f"a whole number of at least {least}", lambda value: type(value) is int and value >= least)
 
 
-def real(wanted: str, fits: Callable[[float], bool]) -> Kind:
+def real(wanted: str, fits: Callable[[float], bool]) -> ValueType:
     """A number of some range."""
-    return Kind(f"a number {wanted}", lambda value: _number(value) and fits(value))
+    return ValueType(f"a number {wanted}", lambda value: _number(value) and fits(value))
 
 
 def _number(value: Any) -> bool:
@@ -47,17 +47,17 @@ def _texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(text, str) for text in value)
 
 
-TEXT = Kind("a text in quotes", lambda value: isinstance(value, str))
-NAME = Kind("a text in quotes that is not empty", lambda value: isinstance(value, str) and value.strip() != "")
-TEXTS = Kind('a list of texts, such as ["one", "two"]', _texts)
-NAMES = Kind('a list of names, such as ["one", "two"]', lambda value: _texts(value) and bool(value) and all(value))
-NUMBER = Kind("a number", _number)
-SWITCH = Kind("true or false", lambda value: isinstance(value, bool))
-TABLE = Kind("a table, such as { lam = 8.5 }", lambda value: isinstance(value, dict))
-TABLES = Kind(
+TEXT = ValueType("a text in quotes", lambda value: isinstance(value, str))
+NAME = ValueType("a text in quotes that is not empty", lambda value: isinstance(value, str) and value.strip() != "")
+TEXTS = ValueType('a list of texts, such as ["one", "two"]', _texts)
+NAMES = ValueType('a list of names, such as ["one", "two"]', lambda value: _texts(value) and bool(value) and all(value))
+NUMBER = ValueType("a number", _number)
+SWITCH = ValueType("true or false", lambda value: isinstance(value, bool))
+TABLE = ValueType("a table, such as { lam = 8.5 }", lambda value: isinstance(value, dict))
+TABLES = ValueType(
     "a list of tables", lambda value: isinstance(value, list) and all(isinstance(entry, dict) for entry in value)
 )
-ANYTHING = Kind("a value", lambda value: True)
+ANYTHING = ValueType("a value", lambda value: True)
 
 
 class Document:
@@ -81,7 +81,7 @@ class Document:
         """Return an error that begins with the file and the line of a key."""
         return InputError(f"{self.file}, line {nearest(self.lines, path)}: {sentence}")
 
-    def check(self, table: Mapping[str, Any], path: Path, kinds: Mapping[str, Kind], what: str) -> None:
+    def check(self, table: Mapping[str, Any], path: Path, kinds: Mapping[str, ValueType], what: str) -> None:
         """Refuse a key that `what` does not have, and a value that its key cannot take."""
         for key, value in table.items():
             if key not in kinds:

@@ -11,11 +11,11 @@ import numpy as np
 from sinkshot.report.figures import charts
 from sinkshot.report.figures.charts import Curve, Point
 from sinkshot.report.figures.svg import MUTED, SERIES, Key, Panel, class_sign, line_sign, panel
-from sinkshot.report.table_cells import Place, places
-from sinkshot.studies.study import Cell, Kind, Sheet
+from sinkshot.report.table_cells import TableCell, table_cells
+from sinkshot.studies.study import Cell, Sheet, StudyKind
 
 if TYPE_CHECKING:
-    from sinkshot.studies.run import Stored
+    from sinkshot.studies.run import StoredResult
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Drawing:
 
 
 def draw(
-    name: str, kind: Kind, sheet: Sheet, results: Mapping[Cell, Stored], facts: Mapping[str, Any] | None
+    name: str, kind: StudyKind, sheet: Sheet, results: Mapping[Cell, StoredResult], facts: Mapping[str, Any] | None
 ) -> Drawing:
     """Draw a sheet; `name` is unique on the page. A table has no drawing, and a fact that is not known has none."""
     if kind == "curve":
@@ -41,11 +41,11 @@ def draw(
     return Drawing()
 
 
-def _curves(name: str, sheet: Sheet, results: Mapping[Cell, Stored]) -> Drawing:
+def _curves(name: str, sheet: Sheet, results: Mapping[Cell, StoredResult]) -> Drawing:
     """Accuracy against x, the paper's under ours; of another bank, each series in a panel of its own."""
     series = [
         Curve(row.label, [_point(x, place) for x, place in zip(_xs(sheet), line, strict=True)], i)
-        for i, (row, line) in enumerate(zip(sheet.rows, places(sheet, results), strict=True))
+        for i, (row, line) in enumerate(zip(sheet.rows, table_cells(sheet, results), strict=True))
     ]
     measured = [curve for curve in series if len(curve.here)]
     if sheet.elsewhere and measured:
@@ -59,7 +59,7 @@ def _xs(sheet: Sheet) -> list[float]:
     return [float(i) if column.x is None else column.x for i, column in enumerate(sheet.columns)]
 
 
-def _point(x: float, place: Place) -> Point:
+def _point(x: float, place: TableCell) -> Point:
     return Point(x, place.here, place.half_width, place.paper.mean if place.paper else None)
 
 

@@ -1,0 +1,73 @@
+"""Where the features of a cell are: files that any process can open for itself, and check against a content hash."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from threading import Lock
+
+from sinkshot.bank import FeatureBank, load
+from sinkshot.errors import InputError
+from sinkshot.studies.catalogue import Catalogue, Missing
+from sinkshot.studies.merge import merge
+from sinkshot.studies.study import BankKey
+
+_KEPT = 3  # banks in memory: one with its base classes, and the one before
+
+
+class UnsuitableWorker(InputError):
+    """This process cannot compute a chunk, though another might."""
+
+
+@dataclass(frozen=True)
+class BankSource:
+    """The files of a bank and the hash of its content."""
+
+    key: BankKey
+    files: tuple[str, ...]
+    content: str  # hash
+
+    def open(self) -> FeatureBank:
+        """Return the bank; a process reads it once and keeps the last few."""
+        with _OPENING:
+            bank = _BANKS.pop(self.content, None) or self._read_again()
+            _keep(self.content, bank)
+            return bank
+
+    def _read_again(self) -> FeatureBank:
+        try:
+            bank = _read(self.key, self.files)
+        except InputError as error:
+            raise UnsuitableWorker(str(error)) from None
+        if bank.content_hash() != self.content:
+            raise UnsuitableWorker(f"the features of {self.key} ({self.files[0]}) have changed since the run began.")
+        return bank
+
+
+def find_bank(key: BankKey, catalogue: Catalogue) -> BankSource:
+    """Open a bank for the first time; if a file is missing, the InputError says how to get it."""
+    found = catalogue.files(key)
+    if isinstance(found, Missing):
+        raise InputError(str(found))
+    files = tuple(map(str, found))
+    bank = _read(key, files)
+    source = BankSource(key, files, bank.content_hash())
+    with _OPENING:
+        _keep(source.content, bank)
+    return source
+
+
+_BANKS: OrderedDict[str, FeatureBank] = OrderedDict()
+_OPENING = Lock()
+
+
+def _keep(content: str, bank: FeatureBank) -> None:
+    """Cache a bank, and drop the least recently used one."""
+    _BANKS[content] = bank
+    while len(_BANKS) > _KEPT:
+        _BANKS.popitem(last=False)
+
+
+def _read(key: BankKey, files: tuple[str, ...]) -> FeatureBank:
+    banks = [load(file) for file in files]
+    return banks[0] if len(banks) == 1 else merge(banks, key.backbones)
