@@ -112,7 +112,7 @@ def test_what_cannot_be_a_bank_is_refused_with_a_sentence(changes, message):
 def test_the_first_number_that_is_not_finite_is_named_by_row_and_column(bad):
     features = np.zeros((3000, 700))  # more than one block of the check
     features[2100, 650] = features[2100, 699] = features[2999, 0] = bad
-    with pytest.raises(InputError, match=r"features: \S+ at row 2100, column 650 \(from 0\) is no finite float32"):
+    with pytest.raises(InputError, match=r"features: \S+ at row 2100, column 650 \(from 0\) is not a finite float32"):
         FeatureBank.from_arrays(features, np.zeros(3000, int))
 
 
@@ -218,7 +218,7 @@ def test_what_is_undefined_is_none():
 def test_a_description_does_not_depend_on_the_blocks(monkeypatch):
     bank = FeatureBank.from_arrays(np.random.RandomState(0).gamma(1, size=(50, 7)), np.arange(50) % 3)
     whole = describe(bank)
-    monkeypatch.setattr(banks, "BLOCK", 20)
+    monkeypatch.setattr("sinkshot.arrays.BLOCK", 20)
     pieces = describe(bank)
     assert math.isclose(whole.pop("sparsity"), pieces.pop("sparsity"))
     assert whole.pop("skew") == pytest.approx(pieces.pop("skew"))

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -17,10 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkshot.arrays import blocks
 from sinkshot.errors import InputError
-
-BLOCK = 1 << 20
-"""Entries handled at a time, so that checking or casting a large bank never doubles its memory."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -84,7 +82,8 @@ class FeatureBank:
         """Write a `.safetensors` or `.npz` file, whole or not at all; features as float32, float16 or uint8."""
         from sinkshot import formats
 
-        formats.write(self, path, store)
+        content = formats.BankContent(self.features, self.labels, self.class_names, self.meta, self.base)
+        formats.write(content, path, store)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FeatureBank, (self.features, self.labels, self.class_names, dict(self.meta), dict(self.base))
@@ -99,7 +98,13 @@ def load(path: str | os.PathLike[str], labels: str | os.PathLike[str] | None = N
     """Read a `.safetensors`, `.npz`, `.npy` (with its `labels` file) or `.plk` file, or a bundled bank by its name."""
     from sinkshot import formats
 
-    return formats.read(path, labels)
+    with formats.located(path) as file:
+        content = formats.read(file, labels)
+        with formats.errors_name(file):
+            features, labels_, names, meta, base, numbered = content
+            if numbered:
+                return FeatureBank(features, labels_, tuple(names or ()), meta, base)
+            return FeatureBank.from_arrays(features, labels_, names, meta, base)
 
 
 def describe(bank: FeatureBank) -> dict[str, Any]:
@@ -130,12 +135,6 @@ def describe(bank: FeatureBank) -> dict[str, Any]:
         "base": sorted(bank.base),
         "meta": dict(bank.meta),
     }
-
-
-def blocks(rows: int, width: int) -> Iterator[slice]:
-    """Yield slices that cut `rows` rows into blocks of about `BLOCK` entries."""
-    step = max(1, BLOCK // max(1, width))
-    return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
 
 def validate(features: Any, labels: Any, class_names: Any, meta: Any, base: Any) -> dict[str, Any]:
@@ -184,7 +183,7 @@ def _float32(values: Any, rank: int, what: str) -> NDArray[np.float32]:
         if not (finite := np.isfinite(cast[part])).all():
             at = np.unravel_index(part.start * width + int(finite.argmin()), given.shape)
             place = ", ".join(f"{axis} {i}" for axis, i in zip(("row", "column")[-rank:], at, strict=True))
-            raise InputError(f"{what}: {given[at]} at {place} (from 0) is no finite float32; remove or repair it.")
+            raise InputError(f"{what}: {given[at]} at {place} (from 0) is not a finite float32; remove or repair it.")
     cast.flags.writeable = False
     return cast
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from sinkshot.arrays import Array
 
 if TYPE_CHECKING:
     from sinkshot.bank import FeatureBank
 
-Array = Any
-"""An array of any library that follows the Python array API standard."""
+__all__ = ["Array", "GramTask", "Scores", "Task"]
 
 
 @dataclass(frozen=True)

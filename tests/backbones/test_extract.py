@@ -68,7 +68,7 @@ def test_bf16_is_close(tmp_path, weights, images):
 
 def test_memory_holds_a_chunk_and_not_the_bank(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "CHUNK", 512)
-    monkeypatch.setattr("sinkshot.bank.BLOCK", 1 << 16)
+    monkeypatch.setattr("sinkshot.arrays.BLOCK", 1 << 16)
     images, backbone = plain(20_000, split="base"), linear(512)
     extract(backbone, plain(64, split="base"), tmp_path / "warm.safetensors")  # what is made once
     tracemalloc.start()

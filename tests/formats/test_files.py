@@ -64,7 +64,7 @@ def test_an_unknown_suffix_gets_the_known_ones(tmp_path):
 
 def test_a_pipe_is_refused_rather_than_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe.npz")
-    with pytest.raises(InputError, match="no regular file"):
+    with pytest.raises(InputError, match="not a regular file"):
         load(tmp_path / "pipe.npz")
 
 

@@ -12,7 +12,6 @@ from hypothesis.extra.numpy import arrays
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from sinkshot import bank as banks
 from sinkshot.bank import FeatureBank, load
 from sinkshot.errors import InputError
 
@@ -110,7 +109,7 @@ def test_the_layout_is_the_documented_one(tmp_path):
 def test_features_are_decoded_the_same_in_blocks(monkeypatch):
     bank = FeatureBank.from_arrays(np.random.RandomState(0).gamma(1, size=(40, 6)), np.arange(40) % 3)
     whole = through(".safetensors", bank, "uint8")
-    monkeypatch.setattr(banks, "BLOCK", 50)
+    monkeypatch.setattr("sinkshot.arrays.BLOCK", 50)
     assert through(".safetensors", bank, "uint8").content_hash() == whole.content_hash()
 
 

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sinkshot import __version__
+from sinkshot.arrays import blocks
 from sinkshot.backbones.backbone import Backbone, normalised
 from sinkshot.backbones.datasets import Images
 from sinkshot.backbones.fingerprints import fingerprints
 from sinkshot.backbones.networks import SMALLEST, Network
-from sinkshot.bank import blocks
 from sinkshot.errors import InputError, unknown_name, whole
 from sinkshot.formats.resumable_writer import STORES, ResumableWriter
 from sinkshot.preprocess import parse, run

@@ -51,7 +51,7 @@ def by_inner_products(job: Job) -> bool:
     length; on longer ones digits cancel, so a chain must end in E where there is any.
     """
     ends_in_unit_length = bool(job.steps) and job.steps[-1].name == "E"
-    if job.method.function is bms.bms and not ends_in_unit_length and epochs_of(job) > 0:
+    if job.method.fused and not ends_in_unit_length and epochs_of(job) > 0:
         return False
     return job.method.gram and preprocess.centring(preprocess.split(job.steps)[1]) is not None
 

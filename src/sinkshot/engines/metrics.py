@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from sinkshot import open_set
+from sinkshot.arrays import to_numpy
 from sinkshot.episodes import Episodes
 from sinkshot.errors import InputError
-from sinkshot.task import Array, Scores
+from sinkshot.task import Scores
 
 OUT_OF_RANGE = (
     "the features are too large or too small for float32 under this chain, so the answer is not a number. "
@@ -18,13 +17,9 @@ OUT_OF_RANGE = (
 )
 
 
-def _numpy(array: Array) -> NDArray[Any]:
-    return array if isinstance(array, np.ndarray) else np.asarray(array.cpu())
-
-
 def accuracy(scores: Scores, chunk: Episodes) -> NDArray[np.float64]:
     """Share of the queries of known classes that are labelled right, [R]."""
-    probabilities = _numpy(scores.probabilities)
+    probabilities = to_numpy(scores.probabilities)
     if not np.isfinite(probabilities).all():
         raise InputError(OUT_OF_RANGE)
     predicted = probabilities.argmax(axis=-1)
@@ -38,5 +33,5 @@ def rejection(scores: Scores, chunk: Episodes) -> dict[str, NDArray[np.float64]]
 
     A method without a score of its own is judged by one minus its largest probability.
     """
-    unknown = 1 - _numpy(scores.probabilities).max(axis=-1) if scores.unknown is None else _numpy(scores.unknown)
+    unknown = 1 - to_numpy(scores.probabilities).max(axis=-1) if scores.unknown is None else to_numpy(scores.unknown)
     return open_set.measures(unknown, chunk.query_labels < 0)

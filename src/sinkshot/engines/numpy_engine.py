@@ -16,7 +16,6 @@ from sinkshot.bank import FeatureBank
 from sinkshot.engines.job import Job, prior_is, true_shares
 from sinkshot.engines.metrics import accuracy, rejection
 from sinkshot.episodes import Episodes
-from sinkshot.methods import bms
 from sinkshot.task import Array, GramTask, Scores, Task
 from sinkshot.threads import ONE_BLAS_THREAD, cores, in_order
 
@@ -133,7 +132,7 @@ class Engine:
 
     def _fused(self) -> bool:
         """Whether a kernel does all of it: BMS, where the task's rows have one mean or none."""
-        return self.job.method.function is bms.bms and self.centring is not None and not self.centring.apart
+        return self.job.method.fused and self.centring is not None and not self.centring.apart
 
     def _gram_steps(self) -> tuple[bool, bool]:
         """Whether a kernel centres and normalises Gram matrices; a task's mean goes before its parts', for digits."""

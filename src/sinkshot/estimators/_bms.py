@@ -16,8 +16,9 @@ from sinkshot.estimators._rejection import Rejection
 from sinkshot.kernels import LARGE
 from sinkshot.methods import METHODS
 from sinkshot.methods.algebra import by_query, rows_of
-from sinkshot.methods.bms import Settings, decide, solve
+from sinkshot.methods.bms import decide, solve
 from sinkshot.methods.priors import Prior, estimate
+from sinkshot.settings.bms import BMSSettings
 from sinkshot.task import Task
 
 UNKNOWN = "unknown"  # the label of a row of no class, among strings
@@ -175,7 +176,7 @@ class BMSClassifier(PrototypeClassifier):
         solution = solve(task, settings)
         return points(solution.refine(), task), by_query(solution.assignment)[0]
 
-    def _reject(self, task: Task, settings: Settings) -> Rejection:
+    def _reject(self, task: Task, settings: BMSSettings) -> Rejection:
         """Solve a task some of whose queries belong to none of the classes."""
         threshold = number("unknown", self.unknown)
         if not 0 < threshold < 1:

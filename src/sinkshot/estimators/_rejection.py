@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from sinkshot.kernels.neighbours import Neighbours, over
 from sinkshot.methods.algebra import by_query, rows_of, softmax
-from sinkshot.methods.bms import Settings, unit
+from sinkshot.methods.bms import unit
 from sinkshot.methods.bms_open import solve
 from sinkshot.methods.oslo import sigmoid
+from sinkshot.settings.bms import BMSSettings
 from sinkshot.task import Task
 
 Floats = NDArray[np.floating[Any]]
@@ -33,7 +34,7 @@ class Rejection:
         Above which a row is rejected.
     """
 
-    def __init__(self, task: Task, settings: Settings, hyper: dict[str, Any], threshold: float) -> None:
+    def __init__(self, task: Task, settings: BMSSettings, hyper: dict[str, Any], threshold: float) -> None:
         self.threshold = threshold
         self._lam, self._spread, self._cut = settings.lam, hyper["spread"], (hyper["threshold"], hyper["width"])
         rows, x = rows_of(task), np.concatenate([task.support[0], task.query[0]])  # [N, d]

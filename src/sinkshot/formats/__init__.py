@@ -1,4 +1,6 @@
-"""Files that become a bank, chosen by suffix: one module per format, each with `read`, two of them with `write`.
+"""Files that hold a bank, chosen by suffix: one module per format, each with `read`, two of them with `write`.
+
+They read and write `BankContent`, plain arrays and texts; `sinkshot.bank` makes a checked FeatureBank from it.
 
 Whatever is wrong with a file comes out as an InputError that begins with its path. Writing is atomic: the new content
 goes to a temporary file in the same folder, reaches the disk, and then takes the name of the old one.
@@ -9,40 +11,71 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module, resources
 from pathlib import Path
 
-from sinkshot.bank import FeatureBank
 from sinkshot.errors import InputError, unknown_name
 from sinkshot.files import replacing
+from sinkshot.formats.content import BankContent
+
+__all__ = [
+    "READERS",
+    "STORES",
+    "WRITERS",
+    "BankContent",
+    "as_path",
+    "bundled",
+    "errors_name",
+    "located",
+    "must_be_readable",
+    "read",
+    "source",
+    "write",
+]
 
 READERS = {".safetensors": "native", ".npz": "npz", ".npy": "npy", ".plk": "plk", ".pkl": "plk", ".pickle": "plk"}
 WRITERS = {".safetensors": "native", ".npz": "npz"}
 STORES = ("float32", "float16", "uint8")
 
 
-def read(path: str | os.PathLike[str], labels: str | os.PathLike[str] | None = None) -> FeatureBank:
-    """Read a bank from a file, or a bundled one by its plain name; `labels` names the labels file of an `.npy`."""
+@contextmanager
+def located(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give the file that a path names, or that holds the bundled bank of this name."""
     file = as_path(path)
     if str(file) in bundled() and not file.is_file():
         with resources.as_file(resources.files("sinkshot") / "data" / f"{file}.safetensors") as inside:
-            return read(inside, labels)
+            yield inside
+    else:
+        yield file
+
+
+def read(file: Path, labels: str | os.PathLike[str] | None = None) -> BankContent:
+    """Read the content of a file; `labels` is the labels file of an `.npy`."""
     must_be_readable(file)
     kind = _kind(file, READERS)
     if labels is not None and kind != "npy":
         raise InputError(f"{file} holds its own labels; a labels file goes with an .npy only, so leave it out.")
     options = {"labels": as_path(labels)} if labels is not None else {}
+    with errors_name(file):
+        content: BankContent = import_module(f"sinkshot.formats.{kind}").read(file, **options)
+    return content
+
+
+@contextmanager
+def errors_name(file: Path) -> Iterator[None]:
+    """Turn whatever is wrong with a file into an InputError that begins with its path."""
     try:
-        bank: FeatureBank = import_module(f"sinkshot.formats.{kind}").read(file, **options)
+        yield
     except InputError as error:
         raise InputError(f"{file}: {error}") from error
     except Exception as error:  # a damaged file makes its parser raise almost anything
         reason = f"{type(error).__name__}: {str(error).rstrip('.')}"
         raise InputError(f"{file} is truncated, damaged or no {file.suffix} file ({reason}); make it again.") from error
-    return bank
 
 
-def write(bank: FeatureBank, path: str | os.PathLike[str], store: str = "float32") -> None:
+def write(bank: BankContent, path: str | os.PathLike[str], store: str = "float32") -> None:
     """Write a bank so that `path` holds either all of it or what it held before."""
     file = as_path(path)
     kind = _kind(file, WRITERS)
@@ -59,7 +92,7 @@ def bundled() -> tuple[str, ...]:
 
 
 def source(path: Path) -> dict[str, str]:
-    """Return the meta of a bank that is imported from a file of others: its name and its SHA-256."""
+    """Return the meta of a bank imported from another program's file: its name and its SHA-256."""
     with path.open("rb") as file:
         return {"source": path.name, "source_sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
@@ -86,7 +119,7 @@ def must_be_readable(file: Path) -> None:
     if stat.S_ISDIR(found.st_mode):
         raise InputError(f"{file} is a folder; give a file in it.")
     if not stat.S_ISREG(found.st_mode):
-        raise InputError(f"{file} is no regular file; copy what it gives into one first.")
+        raise InputError(f"{file} is not a regular file; copy its content into one first.")
     if found.st_size == 0:
         raise InputError(f"{file} is empty (0 bytes); make it again.")
 

@@ -22,14 +22,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkshot.bank import FeatureBank, blocks
+from sinkshot.arrays import blocks
 from sinkshot.errors import InputError
-from sinkshot.formats import source
+from sinkshot.formats import BankContent, source
 
 VERSION = 1
 
 
-def read(path: Path) -> FeatureBank:
+def read(path: Path) -> BankContent:
     """Read a bank, decoding features block by block into float32."""
     from safetensors import safe_open
 
@@ -43,11 +43,11 @@ def read(path: Path) -> FeatureBank:
         base = {name.removeprefix("base."): file.get_tensor(name) for name in names if name.startswith("base.")}
         text = (file.metadata() or {}).get("sinkshot")
     if text is None:
-        return FeatureBank.from_arrays(features, labels, meta=source(path), base=base)
-    return FeatureBank(features, labels, *read_header(text), base)
+        return BankContent(features, labels, None, source(path), base, numbered=False)
+    return BankContent(features, labels, *read_header(text), base)
 
 
-def write(bank: FeatureBank, path: Path, store: str) -> None:
+def write(bank: BankContent, path: Path, store: str) -> None:
     """Write a bank with its features as `store` says."""
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
@@ -63,9 +63,9 @@ def write(bank: FeatureBank, path: Path, store: str) -> None:
         raise OSError(str(error)) from error
 
 
-def header(bank: FeatureBank) -> str:
+def header(bank: BankContent) -> str:
     """Return what a file keeps of a bank besides its arrays, as JSON. One string: the order of several is random."""
-    return header_of(bank.class_names, bank.meta)
+    return header_of(tuple(bank.class_names or ()), bank.meta)
 
 
 def header_of(class_names: Sequence[str], meta: Mapping[str, str]) -> str:

@@ -14,15 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkshot.bank import FeatureBank
 from sinkshot.errors import InputError
 from sinkshot.foreign import texts
 from sinkshot.foreign.arrays import mapped
 from sinkshot.foreign.limits import LABELS, LIST, admit
-from sinkshot.formats import must_be_readable, source
+from sinkshot.formats import BankContent, must_be_readable, source
 
 
-def read(path: Path, labels: Path | None = None) -> FeatureBank:
+def read(path: Path, labels: Path | None = None) -> BankContent:
     """Read features from `path` and labels from `labels`, or from beside it."""
     features = _array(path, "features")
     labels_file = labels or _beside(path, "labels")
@@ -30,7 +29,7 @@ def read(path: Path, labels: Path | None = None) -> FeatureBank:
         raise InputError(f"it has no labels: there is no {path.stem}_labels.npy beside it; name a labels file.")
     names_file = _beside(path, "class_names")
     names = None if names_file is None else _texts_or_numbers(names_file, "class names").astype(str).tolist()
-    return FeatureBank.from_arrays(features, _labels(labels_file, len(features)), names, source(path))
+    return BankContent(features, _labels(labels_file, len(features)), names, source(path), {}, numbered=False)
 
 
 def _beside(path: Path, what: str) -> Path | None:

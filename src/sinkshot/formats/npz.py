@@ -13,15 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkshot.bank import FeatureBank
 from sinkshot.errors import InputError
 from sinkshot.foreign.arrays import archive
 from sinkshot.foreign.files import opened
-from sinkshot.formats import source
+from sinkshot.formats import BankContent, source
 from sinkshot.formats.native import header, narrow, read_header
 
 
-def read(path: Path) -> FeatureBank:
+def read(path: Path) -> BankContent:
     """Read a bank from an archive, once its headers fit together."""
     with opened(path) as file:
         if file.read(4) != b"PK\x03\x04":
@@ -39,18 +38,18 @@ def read(path: Path) -> FeatureBank:
             found[name].flags.writeable = False
     base = {name.removeprefix("base."): mean for name, mean in found.items() if name.startswith("base.")}
     if "sinkshot" in found:
-        return FeatureBank(found["features"], found["labels"], *read_header(str(found["sinkshot"])), base)
+        return BankContent(found["features"], found["labels"], *read_header(str(found["sinkshot"])), base)
     names = found["class_names"].astype(str).tolist() if "class_names" in found else None
-    return FeatureBank.from_arrays(found["features"], found["labels"], names, source(path), base)
+    return BankContent(found["features"], found["labels"], names, source(path), base, numbered=False)
 
 
-def write(bank: FeatureBank, path: Path, store: str) -> None:
+def write(bank: BankContent, path: Path, store: str) -> None:
     """Write a bank as an archive that any NumPy reads."""
     if store == "uint8":
         raise InputError("an .npz keeps float32 or float16; for 8 bits write a .safetensors file.")
     arrays: dict[str, NDArray[Any]] = {f"base.{prefix}": mean for prefix, mean in bank.base.items()}
     arrays |= {"features": narrow(bank.features, store), "labels": bank.labels}
-    arrays |= {"class_names": np.array(bank.class_names), "sinkshot": np.array(header(bank))}
+    arrays |= {"class_names": np.array(tuple(bank.class_names or ())), "sinkshot": np.array(header(bank))}
     with path.open("wb") as file:
         np.savez(file, allow_pickle=False, **arrays)
 

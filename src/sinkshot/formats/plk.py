@@ -21,12 +21,11 @@ from typing import IO, Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkshot.bank import FeatureBank
 from sinkshot.errors import InputError
-from sinkshot.formats import source
+from sinkshot.formats import BankContent, source
 
 
-def read(path: Path) -> FeatureBank:
+def read(path: Path) -> BankContent:
     """Read a bank from a pickle; classes keep the order of the dict, and those without rows are left out."""
     with path.open("rb") as file:
         content = _plain(_unpickled(file))
@@ -49,7 +48,7 @@ def read(path: Path) -> FeatureBank:
     features.flags.writeable = False
     labels = np.repeat(np.arange(len(classes)), [len(rows) for rows in classes.values()])
     base = {"": mean} if isinstance(mean, np.ndarray) and mean.shape == features.shape[1:] else {}
-    return FeatureBank(features, labels, tuple(classes), source(path), base)
+    return BankContent(features, labels, tuple(classes), source(path), base)
 
 
 def unpickle(file: IO[bytes]) -> Any:

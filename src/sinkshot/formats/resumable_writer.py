@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkshot import locks
-from sinkshot.bank import blocks
+from sinkshot.arrays import blocks
 from sinkshot.errors import InputError
 from sinkshot.files import reach_the_disk, replacing
 from sinkshot.formats.native import header_of, narrow

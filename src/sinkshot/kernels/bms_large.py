@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkshot.arrays import one_hot
 from sinkshot.kernels.jit import announced, cached, workers
-from sinkshot.methods.algebra import one_hot
-from sinkshot.methods.bms import LEAST_LOGIT, Settings, column_target, first_min_size, min_size_of
+from sinkshot.settings.bms import BMSSettings, column_target, first_min_size, min_size_of
+from sinkshot.settings.constants import LEAST_LOGIT
 from sinkshot.task import Task
 from sinkshot.threads import ONE_BLAS_THREAD
 
@@ -51,7 +52,7 @@ def _compiled(function: Callable[..., Any]) -> Any:
     return cached(function, nogil=True, fastmath=True)
 
 
-def solve(task: Task, settings: Settings) -> tuple[Floats, Floats]:
+def solve(task: Task, settings: BMSSettings) -> tuple[Floats, Floats]:
     """Run Algorithm 2 on a batch of one task.
 
     Returns
@@ -66,7 +67,7 @@ def solve(task: Task, settings: Settings) -> tuple[Floats, Floats]:
         return _solve(task, settings, _Threads(pool, count))
 
 
-def _solve(task: Task, settings: Settings, threads: _Threads) -> tuple[Floats, Floats]:
+def _solve(task: Task, settings: BMSSettings, threads: _Threads) -> tuple[Floats, Floats]:
     support, query = np.ascontiguousarray(task.support[0]), np.ascontiguousarray(task.query[0])
     member = one_hot(task.labels[0], task.way, query)  # [way, l]
     shots = member.sum(axis=1, keepdims=True)  # [way, 1]
@@ -115,7 +116,9 @@ def _unit(weights: Floats) -> Floats:
     return weights / np.where(length > 0, length, 1)
 
 
-def transport(scores: Floats, settings: Settings, min_size: float, target: Floats | None, threads: _Threads) -> Floats:
+def transport(
+    scores: Floats, settings: BMSSettings, min_size: float, target: Floats | None, threads: _Threads
+) -> Floats:
     """Allocate rows to classes by Sinkhorn, with a minimum size or with targets; scores and answer are [way, n]."""
     rows, kernel = scores.shape[1], np.empty_like(scores)
     threads.over(rows, _kernel, scores, settings.lam, kernel)
@@ -180,7 +183,7 @@ def _scale(kernel: Floats, used: Floats, v: Floats, start: int, stop: int) -> No
             kernel[j, i] *= v[j] / total
 
 
-def _logistic_regression(weights: Floats, parts: tuple[Part, ...], settings: Settings, threads: _Threads) -> Floats:
+def _logistic_regression(weights: Floats, parts: tuple[Part, ...], settings: BMSSettings, threads: _Threads) -> Floats:
     """Take `epochs` steps of gradient descent on the unit sphere."""
     rows = sum(len(x) for x, _ in parts)
     speed, kappa, kappa_speed = np.zeros_like(weights), settings.kappa, 0.0

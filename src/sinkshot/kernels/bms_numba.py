@@ -33,7 +33,7 @@ from sinkshot.kernels.simd import (
     where_larger,
     zeros,
 )
-from sinkshot.methods.bms import Settings
+from sinkshot.settings.bms import BMSSettings
 
 
 class _Settings(NamedTuple):
@@ -366,7 +366,7 @@ def bms_episodes(
     way: int,
     centre: bool,
     normalise: bool,
-    settings: Settings,
+    settings: BMSSettings,
     threads: int | None = None,
 ) -> Floats:
     """Probabilities [R, q, way] of BMS, or of BMS* given a prior, for R episodes of l support and q query rows.

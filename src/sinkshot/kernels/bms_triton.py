@@ -20,9 +20,10 @@ import triton
 import triton.language as tl
 
 from sinkshot.kernels.draw_triton import Drawn, draw_balanced
+from sinkshot.settings.constants import LEAST_LOGIT
 
 if TYPE_CHECKING:
-    from sinkshot.methods.bms import Settings
+    from sinkshot.settings.bms import BMSSettings
 
 __all__ = ["Drawn", "accuracy", "bms_episodes", "draw_balanced", "fits", "gram_matrices"]
 
@@ -35,7 +36,7 @@ _COLUMNS = 64  # features that are multiplied at once
 _SAFE_LOGIT = 80.0  # exp of it is far from the end of float32
 
 _SCALE = tl.constexpr(64.0)  # largest number that is split in halves: the smaller half keeps clear of float16's least
-_LEAST_LOGIT = tl.constexpr(-60.0)  # as in the reference
+_LEAST_LOGIT = tl.constexpr(LEAST_LOGIT)
 _LOG2_E = tl.constexpr(1.4426950408889634)
 _ZERO_ROW = tl.constexpr(1e-6)  # of a row's squared length: what is left below it after centring is rounding
 
@@ -54,7 +55,7 @@ def bms_episodes(
     way: int,
     centre: bool,
     normalise: bool,
-    settings: Settings,
+    settings: BMSSettings,
 ) -> Tensor:
     """Run BMS on episodes of a bank, as `sinkshot.methods.bms.solve` does.
 
@@ -66,7 +67,7 @@ def bms_episodes(
         Row numbers and labels.
     centre, normalise : bool
         Whether the chain goes on with Mn, and then with E.
-    settings : sinkshot.methods.bms.Settings
+    settings : sinkshot.settings.bms.BMSSettings
 
     Returns
     -------
@@ -142,7 +143,7 @@ def _solve(
     way: int,
     prior: Tensor | None,
     normalise: bool,
-    settings: Settings,
+    settings: BMSSettings,
 ) -> Tensor:
     """Algorithm 2, as `sinkshot.methods.bms.solve` has it."""
     episodes, total, stride = gram.shape

@@ -13,9 +13,10 @@ from typing import Any
 from numba import config, njit
 from numba.core import event
 
+from sinkshot import settings
 from sinkshot.threads import cores
 
-_CONSTANTS = ("_adam", "_manifold", "_tim", "bms")  # methods whose constants are compiled in
+_COMPILED_IN = (Path(__file__).parent, Path(settings.__file__).parent)  # whose functions and constants are compiled
 
 
 def cached(function: Callable[..., Any], **options: Any) -> Any:
@@ -23,8 +24,7 @@ def cached(function: Callable[..., Any], **options: Any) -> Any:
 
     Numba looks for changes in the function's own file; an engine is made of several, so a digest is part of its name.
     """
-    here = Path(__file__).parent
-    sources = [*sorted(here.glob("*.py")), *(here.parent / "methods" / f"{name}.py" for name in _CONSTANTS)]
+    sources = [source for package in _COMPILED_IN for source in sorted(package.glob("*.py"))]
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
     function.__qualname__ += f"_{digest[:12]}"
     try:

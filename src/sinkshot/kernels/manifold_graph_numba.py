@@ -26,9 +26,9 @@ from sinkshot.kernels.simd import (
     zeros,
 )
 from sinkshot.kernels.tim_numba import products
-from sinkshot.methods._manifold import EPSILON
+from sinkshot.settings.constants import MANIFOLD_EPSILON
 
-_EPSILON, _HALF, _LARGEST = np.float32(EPSILON), np.float32(0.5), np.finfo(np.float32).max
+_EPSILON, _HALF, _LARGEST = np.float32(MANIFOLD_EPSILON), np.float32(0.5), np.finfo(np.float32).max
 DEGREE, BY_DEGREE = 0, 1  # columns of `Graph.of_row`
 
 

@@ -41,10 +41,11 @@ from sinkshot.kernels.simd import (
     zeros,
 )
 from sinkshot.kernels.tim_numba import slope_of_queries, slope_of_supports
-from sinkshot.methods._adam import BETA1, BETA2, EPSILON
-from sinkshot.methods._tim import Settings
+from sinkshot.settings.constants import ADAM_BETA1, ADAM_BETA2, ADAM_EPSILON
+from sinkshot.settings.tim import TIMSettings
 
-_BETA1, _BETA2, _EPSILON, _HALF = np.float32(BETA1), np.float32(BETA2), np.float32(EPSILON), np.float32(0.5)
+_BETA1, _BETA2, _EPSILON = np.float32(ADAM_BETA1), np.float32(ADAM_BETA2), np.float32(ADAM_EPSILON)
+_HALF = np.float32(0.5)
 _INSIDE, _SUM = 0, 1  # rows of `_Loss.rows`, as in `kernels.tim_numba`
 
 
@@ -270,15 +271,15 @@ def _episodes(
             if queries > 0:
                 slope_of_queries(numbers, queries, loss)
             _return(n, way, queries, numbers, graph, loss)
-            first = np.float32(numbers.lr / (1 - BETA1**step))
-            second = np.float32(1 / np.sqrt(1 - BETA2**step))
+            first = np.float32(numbers.lr / (1 - ADAM_BETA1**step))
+            second = np.float32(1 / np.sqrt(1 - ADAM_BETA2**step))
             _descend_edges(n, way, numbers, first, second, mean, scale, places, graph)
             _descend_centroids(n, way, first, second, places)
         out[r] = loss.p[:, :queries]
 
 
 def probabilities(
-    x: Floats, member: Floats, start: Floats, k: int, spread: float, settings: Settings, threads: int | None = None
+    x: Floats, member: Floats, start: Floats, k: int, spread: float, settings: TIMSettings, threads: int | None = None
 ) -> Floats:
     """p of the queries [R, way, q]; rows x [R, n, d], supports first, member [R, way, l], mean supports [R, way, d]."""
     x, member, start = (np.ascontiguousarray(a, np.float32) for a in (x, member, start))

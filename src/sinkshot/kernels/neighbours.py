@@ -5,6 +5,7 @@ The same numbers as `sinkshot.methods.bms_open.over_neighbours`, which holds a d
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.neighbors import NearestNeighbors
 
-from sinkshot.methods.bms_open import SPREADS, Spreading
+from sinkshot.settings.constants import OPEN_SET_SPREADS
 from sinkshot.task import Array
 
 Floats = NDArray[np.floating[Any]]
@@ -55,12 +56,12 @@ class Neighbours:
         return np.maximum(1 - distance**2 / 2, 0).astype(self._dtype), self._kept[at]
 
 
-def over(graph: sparse.csr_array, supports: int, spread: float) -> Spreading:
+def over(graph: sparse.csr_array, supports: int, spread: float) -> Callable[[Array], Array]:
     """Return what mixes the evidence of queries [1, 1, q] with that of their neighbours; a support's own is one."""
 
     def spreading(evidence: Array) -> Array:
         own = mixed = np.concatenate([np.ones(supports, dtype=graph.dtype), evidence[0, 0]])
-        for _ in range(SPREADS if spread else 0):
+        for _ in range(OPEN_SET_SPREADS if spread else 0):
             mixed = (1.0 - spread) * own + spread * (graph @ mixed)
         return mixed[None, None]
 

@@ -16,6 +16,8 @@ from numba.core.typing.templates import ConcreteTemplate, infer_global, signatur
 from numba.extending import intrinsic, lower_builtin, models, register_model
 from numpy.typing import NDArray
 
+from sinkshot.settings.constants import LEAST_LOGIT
+
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]
 Lanes = Any  # eight float32 values in one vector register: exists in compiled code only
@@ -174,7 +176,7 @@ def part(function: Callable[..., Any]) -> Any:
 ZERO, ONE, TWO = np.float32(0), np.float32(1), np.float32(2)
 TINY, INFINITE = np.float32(1e-36), np.float32(np.inf)
 LOG2_E = np.float32(np.log2(np.e))
-_FLOOR = np.float32(-60 * np.log2(np.e))  # as in the readable method, no class is ever out of the reach of Sinkhorn
+_FLOOR = np.float32(LEAST_LOGIT * np.log2(np.e))
 _ROUND = np.float32(1.5 * 2**23 + 127)  # adding it rounds to an integer n and leaves n + 127 in the lowest bits
 _E1, _E2, _E3, _E4, _E5 = (  # 2^r on [-1/2, 1/2], relative error 1.05e-7
     np.float32(c)

@@ -30,14 +30,13 @@ from sinkshot.kernels.simd import (
     where_larger,
     zeros,
 )
-from sinkshot.methods._adam import BETA1, BETA2, EPSILON
-from sinkshot.methods._tim import EPSILON as BESIDE_P
-from sinkshot.methods._tim import LEAST, Settings
+from sinkshot.settings.constants import ADAM_BETA1, ADAM_BETA2, ADAM_EPSILON, TIM_EPSILON, TIM_LEAST
+from sinkshot.settings.tim import TIMSettings
 
-_BESIDE_P, _LEAST = np.float32(BESIDE_P), np.float32(LEAST)
-_LEAST_LOG2 = np.float32(np.log2(BESIDE_P))
+_TIM_EPSILON, _LEAST = np.float32(TIM_EPSILON), np.float32(TIM_LEAST)
+_LEAST_LOG2 = np.float32(np.log2(TIM_EPSILON))
 _LN_2 = np.float32(np.log(2))
-_BETA1, _BETA2, _EPSILON = np.float32(BETA1), np.float32(BETA2), np.float32(EPSILON)
+_BETA1, _BETA2, _EPSILON = np.float32(ADAM_BETA1), np.float32(ADAM_BETA2), np.float32(ADAM_EPSILON)
 _INSIDE, _SUM = 0, 1  # rows of `_Work.rows`: one for a query, zero for padding; sum over classes
 
 
@@ -143,7 +142,7 @@ def slope_of_supports(numbers: _Numbers, queries8: int, supports: int, work: _Wo
         right = zeros()
         for k in range(way):
             right += load(work.member, k, i) * load(p, k, queries8 + i)
-        factor = right / (right + _BESIDE_P) * share
+        factor = right / (right + _TIM_EPSILON) * share
         for k in range(way):
             miss = load(p, k, queries8 + i) - load(work.member, k, i)
             store(scores, k, queries8 + i, miss * factor)
@@ -195,8 +194,8 @@ def _move(work: _Work, k: int, j: int, slope: Any, least: float, first: float, s
 def _descend(numbers: _Numbers, queries: int, queries8: int, last: int, step: int, work: _Work) -> None:
     """Sum the slopes over the rows, five classes by sixteen features in ten registers, and move the weights."""
     x, slope, temperature, least = work.x, work.scores, numbers.temperature, numbers.least
-    first = np.float32(numbers.lr / (1 - BETA1**step))
-    second = np.float32(1 / np.sqrt(1 - BETA2**step))
+    first = np.float32(numbers.lr / (1 - ADAM_BETA1**step))
+    second = np.float32(1 / np.sqrt(1 - ADAM_BETA2**step))
     for j in range(0, work.weights.shape[1], 16):
         for k in range(0, len(work.weights), 5):
             s00 = s01 = s10 = s11 = s20 = s21 = s30 = s31 = s40 = s41 = zeros()
@@ -261,7 +260,7 @@ def _train(x: Floats, member: Floats, start: Floats, numbers: _Numbers, threads:
     return out
 
 
-def tim(x: Floats, member: Floats, start: Floats, settings: Settings, threads: int | None = None) -> Floats:
+def tim(x: Floats, member: Floats, start: Floats, settings: TIMSettings, threads: int | None = None) -> Floats:
     """Class weights [R, way, d] of TIM-GD or alpha-TIM; rows x [R, N, d], supports first, member [R, way, l]."""
     supports, mean, each_query = (np.float32(w) for w in settings.weights)
     numbers = _Numbers(

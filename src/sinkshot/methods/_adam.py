@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 from array_api_compat import array_namespace
 
+from sinkshot.settings.constants import ADAM_BETA1, ADAM_BETA2, ADAM_EPSILON
 from sinkshot.task import Array
-
-BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 
 
 class Adam:
@@ -23,10 +22,10 @@ class Adam:
         """Take one step, given the slope where the array is at."""
         xp = array_namespace(slope)
         self.step += 1
-        self.mean = BETA1 * self.mean + (1 - BETA1) * slope
-        self.square = BETA2 * self.square + (1 - BETA2) * (slope * slope)
-        root = xp.sqrt(self.square) / (1 - BETA2**self.step) ** 0.5
-        self.at = self.at - (self.lr / (1 - BETA1**self.step)) * self.mean / (root + EPSILON)
+        self.mean = ADAM_BETA1 * self.mean + (1 - ADAM_BETA1) * slope
+        self.square = ADAM_BETA2 * self.square + (1 - ADAM_BETA2) * (slope * slope)
+        root = xp.sqrt(self.square) / (1 - ADAM_BETA2**self.step) ** 0.5
+        self.at = self.at - (self.lr / (1 - ADAM_BETA1**self.step)) * self.mean / (root + ADAM_EPSILON)
 
 
 def adam(start: Array, gradient: Callable[[Array], Array], *, steps: int, lr: float) -> Array:

@@ -10,11 +10,12 @@ from typing import Any
 
 from array_api_compat import array_namespace, device
 
-from sinkshot.methods._tim import Settings, fused
+from sinkshot.methods._tim import fused
 from sinkshot.methods.algebra import one_hot, softmax
+from sinkshot.settings.constants import MANIFOLD_EPSILON
+from sinkshot.settings.tim import TIMSettings
 from sinkshot.task import Array, Task
 
-EPSILON = 1e-12  # beside degrees
 MOST_ROWS = 1000  # of an episode in the kernel: beyond, a large matrix is for LAPACK
 
 
@@ -41,7 +42,7 @@ def start_of(task: Task) -> tuple[Array, Array, Array]:
     return x, member, (member / xp.sum(member, axis=-1, keepdims=True)) @ task.support
 
 
-def compiled(x: Array, spread: float, settings: Settings) -> bool:
+def compiled(x: Array, spread: float, settings: TIMSettings) -> bool:
     """Whether rows [R, n, d] are a job for the kernel; the number of episodes does not decide it.
 
     Rounding may choose other neighbours there. It solves without pivots, and may as long as strengths, `spread` at the
@@ -103,7 +104,7 @@ def propagate(rows: Rows, shift: Array, width: Array, strength: Array, temperatu
     chosen = xp.where(near >= least, near, xp.zeros_like(near))
     edges = (chosen + xp.matrix_transpose(chosen)) / 2
     strong = strength * edges
-    root = 1 / xp.sqrt(xp.sum(strong, axis=-1, keepdims=True) + EPSILON)
+    root = 1 / xp.sqrt(xp.sum(strong, axis=-1, keepdims=True) + MANIFOLD_EPSILON)
     each = xp.eye(near.shape[-1], **rows.kind)
     system = each - rows.spread * (root * strong * xp.matrix_transpose(root))
     sources = xp.zeros_like(near[..., :way]) + each[:, :way]
@@ -112,7 +113,7 @@ def propagate(rows: Rows, shift: Array, width: Array, strength: Array, temperatu
     return Found(p, arrived, system, centroids, distances, scale, chosen, edges, strong, root, width, strength)
 
 
-def slopes(rows: Rows, found: Found, by_logits: Array, settings: Settings) -> tuple[Array, Array, Array]:
+def slopes(rows: Rows, found: Found, by_logits: Array, settings: TIMSettings) -> tuple[Array, Array, Array]:
     """Return the slopes of the loss by the centroids [R, way, d], the widths and the strengths [R, N, N]."""
     xp = array_namespace(by_logits)
     way = by_logits.shape[-2]

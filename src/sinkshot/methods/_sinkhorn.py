@@ -9,9 +9,9 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from sinkshot.methods.algebra import Rows, at_least
+from sinkshot.settings.constants import LEAST_LOGIT
 from sinkshot.task import Array
 
-LEAST_LOGIT = -60.0  # exp of it is still a float32, so that no class is ever out of reach
 PASSES = 1000  # at most
 PAYS_FROM = 128  # entries of an episode's kernel
 

@@ -10,7 +10,6 @@ readable reference; batches of float32 on NumPy are computed by `kernels.tim_num
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,26 +18,14 @@ from array_api_compat import array_namespace
 from sinkshot.errors import InputError, number, whole
 from sinkshot.methods._adam import adam
 from sinkshot.methods.algebra import one_hot, softmax
+from sinkshot.settings.constants import TIM_EPSILON, TIM_LEAST
+from sinkshot.settings.tim import TIMSettings
 from sinkshot.task import Array, Task
 
-EPSILON = 1e-12  # beside probabilities under a logarithm or a power
-LEAST = 1e-30  # of a class's mean probability, should all of them underflow
 
-
-@dataclass(frozen=True)
-class Settings:
-    """The hyper-parameters of the loss and of Adam, checked."""
-
-    weights: tuple[float, float, float]
-    alpha: float
-    temperature: float
-    steps: int
-    lr: float
-
-
-def decide(weights: Any, alpha: float, temperature: float, steps: int, lr: float) -> Settings:
+def decide(weights: Any, alpha: float, temperature: float, steps: int, lr: float) -> TIMSettings:
     """Check hyper-parameters."""
-    return Settings(
+    return TIMSettings(
         three("weights", weights),
         number("alpha", alpha, above=0),
         number("temperature", temperature, above=0),
@@ -55,7 +42,7 @@ def three(name: str, values: Any) -> tuple[float, float, float]:
     return float(given[0]), float(given[1]), float(given[2])
 
 
-def probabilities(task: Task, settings: Settings) -> Array:
+def probabilities(task: Task, settings: TIMSettings) -> Array:
     """Return p of the queries [R, way, q] with the weights after the last step."""
     xp = array_namespace(task.support, task.query)
     x = xp.concat([task.support, task.query], axis=-2)  # [R, N, d]
@@ -77,7 +64,7 @@ def logits(weights: Array, x: Array, temperature: float) -> Array:
     return temperature * (weights @ xp.matrix_transpose(x) - half)
 
 
-def gradient(weights: Array, x: Array, member: Array, settings: Settings) -> Array:
+def gradient(weights: Array, x: Array, member: Array, settings: TIMSettings) -> Array:
     """Return the slope of the loss of each episode by its weights, [R, way, d]; rows x [R, N, d], supports first."""
     xp = array_namespace(weights)
     p = softmax(logits(weights, x, settings.temperature), axis=-2)
@@ -86,21 +73,21 @@ def gradient(weights: Array, x: Array, member: Array, settings: Settings) -> Arr
     return settings.temperature * pull
 
 
-def slope_by_logits(p: Array, member: Array, settings: Settings) -> Array:
+def slope_by_logits(p: Array, member: Array, settings: TIMSettings) -> Array:
     """Return the slope of the loss by the logits that gave p, [R, way, N]."""
     xp = array_namespace(p)
     supports = member.shape[-1]
     of_supports, of_queries = p[..., :supports], p[..., supports:]
     right = xp.sum(member * of_supports, axis=-2, keepdims=True)  # [R, 1, l]
-    miss = (of_supports - member) * (right / (right + EPSILON))
-    mean = xp.clip(xp.mean(of_queries, axis=-1, keepdims=True), min=LEAST)  # [R, way, 1]
+    miss = (of_supports - member) * (right / (right + TIM_EPSILON))
+    mean = xp.clip(xp.mean(of_queries, axis=-1, keepdims=True), min=TIM_LEAST)  # [R, way, 1]
     alpha = settings.alpha
     if alpha == 1:
-        shifted = of_queries + EPSILON
+        shifted = of_queries + TIM_EPSILON
         by_mean, by_each = xp.log(mean), xp.log(shifted) + of_queries / shifted
     else:
         factor = alpha / (alpha - 1)
-        by_mean, by_each = factor * mean ** (alpha - 1), factor * (of_queries + EPSILON) ** (alpha - 1)
+        by_mean, by_each = factor * mean ** (alpha - 1), factor * (of_queries + TIM_EPSILON) ** (alpha - 1)
     by_p = settings.weights[1] * by_mean - settings.weights[2] * by_each  # times q, less a number per row
     back = of_queries * (by_p - xp.sum(of_queries * by_p, axis=-2, keepdims=True))
     return xp.concat([miss * (settings.weights[0] / supports), back / of_queries.shape[-1]], axis=-1)

@@ -16,6 +16,7 @@ from sinkshot.methods._adam import Adam
 from sinkshot.methods._manifold import Rows, compiled, propagate, rows_of, slopes, start_of
 from sinkshot.methods.algebra import by_query
 from sinkshot.methods.registry import register
+from sinkshot.settings.tim import TIMSettings
 from sinkshot.task import Array, Scores, Task
 
 
@@ -69,7 +70,7 @@ def adaptive_manifold(
     return Scores(by_query(_descend(rows_of(x, member, first, k, spread), settings)[..., task.supports :]))
 
 
-def _descend(rows: Rows, settings: _tim.Settings) -> Array:
+def _descend(rows: Rows, settings: TIMSettings) -> Array:
     """Return p of all rows [R, way, n] in the last step."""
     xp = array_namespace(rows.x)
     pairs = rows.apart.shape[-1] + rows.first.shape[1]

@@ -9,34 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from array_api_compat import array_namespace, device
+from array_api_compat import array_namespace
 
-from sinkshot.task import Array, GramTask, Task
+from sinkshot.arrays import Array, at_least, by_query, one_hot, softmax
+from sinkshot.task import GramTask, Task
 
-
-def one_hot(labels: Array, way: int, like: Array) -> Array:
-    """Return labels [..., n] as class-major indicators [..., way, n] with the type of `like`."""
-    xp = array_namespace(like)
-    classes = xp.arange(way, dtype=labels.dtype, device=device(like))
-    return xp.astype(labels[..., None, :] == classes[:, None], like.dtype)
-
-
-def softmax(logits: Array, axis: int) -> Array:
-    """Return exp(logits) / sum(exp(logits)) along an axis, without overflow."""
-    xp = array_namespace(logits)
-    weights = xp.exp(logits - xp.max(logits, axis=axis, keepdims=True))
-    return weights / xp.sum(weights, axis=axis, keepdims=True)
-
-
-def at_least(x: Array, least: float) -> Array:
-    """Return the larger of each entry and a number: `clip` of one bound, at half of its time on small arrays."""
-    xp = array_namespace(x)
-    return xp.maximum(x, xp.asarray(least, dtype=x.dtype, device=device(x)))
-
-
-def by_query(class_major: Array) -> Array:
-    """Turn [R, way, q] into [R, q, way]."""
-    return array_namespace(class_major).matrix_transpose(class_major)
+__all__ = ["Rows", "at_least", "by_query", "centred_rows", "one_hot", "rows_of", "softmax"]
 
 
 @dataclass(frozen=True)

@@ -13,41 +13,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import array_namespace
 
 from sinkshot.errors import number, unknown_name, whole
-from sinkshot.methods.algebra import Rows, at_least, by_query, one_hot, rows_of, softmax
+from sinkshot.methods.algebra import Rows, at_least, by_query, rows_of, softmax
 from sinkshot.methods.priors import Prior, proportions, settled
 from sinkshot.methods.registry import register
+from sinkshot.settings.bms import BMSSettings, column_target, first_min_size, min_size_of
+from sinkshot.settings.constants import LEAST_LOGIT
 from sinkshot.task import Array, GramTask, Scores, Task
 
 VARIANTS = ("published", "letter", "robust")
-LEAST_LOGIT = -60.0  # exp of it is still a float32, so that no class is ever out of Sinkhorn's reach
 _TINY = 1.2e-38  # of single precision, not zero
 _REFERENCE = "Hu, Pateux, Gripon 2021, Algorithms 1 and 2"
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The hyper-parameters of BMS for one kind of task, checked and with nothing left to decide."""
-
-    lam: float
-    epochs: int
-    steps: int
-    passes: int
-    lr: float
-    momentum: float
-    kappa: float
-    prior: np.ndarray[Any, Any] | None  # class proportions, [way] or [R, way]
-    variant: str
-
-
-@register("bms", transductive=True, preprocess="PEMnE", gram=True, reference=_REFERENCE)
+@register("bms", transductive=True, preprocess="PEMnE", gram=True, fused=True, reference=_REFERENCE)
 @register(
-    "bms-star", transductive=True, preprocess="PEMnE", gram=True, balanced=True, reference=_REFERENCE, prior="balanced"
+    "bms-star",
+    transductive=True,
+    preprocess="PEMnE",
+    gram=True,
+    fused=True,
+    balanced=True,
+    reference=_REFERENCE,
+    prior="balanced",
 )
 def bms(
     task: Task | GramTask,
@@ -102,14 +93,14 @@ def decide(
     kappa: float,
     prior: Prior,
     variant: str,
-) -> Settings:
+) -> BMSSettings:
     """Check hyper-parameters and settle those that depend on the size of the task."""
     if variant not in VARIANTS:
         raise unknown_name("variant of BMS", variant, VARIANTS)
     if epochs == "auto":
         few = supports < 2 * way
         epochs = (0 if prior is None else 20) if few else 40
-    return Settings(
+    return BMSSettings(
         number("lam", lam, above=0),
         whole("epochs (unless 'auto')", epochs, least=0),
         whole("steps", steps, least=1),
@@ -130,7 +121,7 @@ class Solution:
     refine: Callable[[], Array]  # computes the coefficients [R, way, N] of those weights
 
 
-def solve(task: Task | GramTask, settings: Settings) -> Solution:
+def solve(task: Task | GramTask, settings: BMSSettings) -> Solution:
     """Run Algorithm 2."""
     rows = rows_of(task)
     xp = array_namespace(rows.member)
@@ -156,22 +147,6 @@ def solve(task: Task | GramTask, settings: Settings) -> Solution:
     of_queries = assignment[..., rows.supports :]
     of_queries = of_queries / xp.sum(of_queries, axis=-2, keepdims=True)
     return Solution(of_queries, refine=lambda: update(assignment, rows, settings)[0])
-
-
-def first_min_size(settings: Settings, shots: Array, queries: int, way: int) -> Array:
-    """Where the minimum size starts: at the smallest shot, [R, 1, 1] for shots [R, way, 1]."""
-    xp = array_namespace(shots)
-    smallest = xp.min(shots, axis=-2, keepdims=True)  # [R, 1, 1]
-    return xp.clip(smallest, max=float(max(1, queries // way))) if settings.variant == "robust" else smallest
-
-
-def column_target(settings: Settings, shots: Array, queries: int) -> Array | None:
-    """Column sums that a prior asks for, [R or 1, way, 1]."""
-    if settings.prior is None:
-        return None
-    xp = array_namespace(shots)
-    share = queries * xp.asarray(settings.prior[..., None], dtype=shots.dtype, device=device(shots))
-    return share + shots if settings.variant == "letter" else share
 
 
 def transport_kernel(scores: Array, lam: float) -> Array:
@@ -213,18 +188,7 @@ def sinkhorn(kernel: Array, target: Array, passes: int) -> Array:
     return u * kernel * v
 
 
-def min_size_of(assignment: Array, queries: int, variant: str) -> Array:
-    """Size of the smallest class by the labels of an allocation (Eq. 15), [R, 1, 1]."""
-    xp = array_namespace(assignment)
-    way, rows = assignment.shape[-2:]
-    counted = assignment[..., rows - queries :] if variant == "robust" else assignment
-    label = xp.argmax(counted, axis=-2)  # [R, n]
-    sizes = xp.sum(one_hot(label, way, assignment), axis=-1, keepdims=True)
-    smallest = xp.min(sizes, axis=-2, keepdims=True)
-    return xp.clip(smallest, min=1.0) if variant == "robust" else smallest
-
-
-def update(assignment: Array, rows: Rows, settings: Settings) -> tuple[Array, Array]:
+def update(assignment: Array, rows: Rows, settings: BMSSettings) -> tuple[Array, Array]:
     """Weighted means of unit length (Eq. 9, 10), then `epochs` steps of logistic regression on them (Eq. 12, 13)."""
     xp = array_namespace(assignment)
     a, scores = unit(assignment, rows)

@@ -22,12 +22,13 @@ from array_api_compat import array_namespace, device
 
 from sinkshot.errors import InputError, number, whole
 from sinkshot.methods.algebra import Rows, by_query, one_hot, rows_of
-from sinkshot.methods.bms import Settings, decide, min_size_sinkhorn, transport_kernel, unit, update
+from sinkshot.methods.bms import decide, min_size_sinkhorn, transport_kernel, unit, update
 from sinkshot.methods.oslo import cosines, sigmoid
 from sinkshot.methods.registry import register
+from sinkshot.settings.bms import BMSSettings
+from sinkshot.settings.constants import OPEN_SET_SPREADS
 from sinkshot.task import Array, GramTask, Scores, Task
 
-SPREADS = 20  # averages over neighbours; 0.7^20 of the evidence is left out
 Spreading = Callable[[Array], Array]
 """Evidence of the queries [R, 1, q] -> that of all rows [R, 1, N], mixed with their neighbours'."""
 
@@ -97,7 +98,7 @@ class Solution:
 
 
 def solve(
-    rows: Rows, settings: Settings, lambda_inlier: float, spreading: Spreading, cut: tuple[float, float]
+    rows: Rows, settings: BMSSettings, lambda_inlier: float, spreading: Spreading, cut: tuple[float, float]
 ) -> Solution:
     """Collect evidence in two steps, then run BMS on what is known."""
     xp = array_namespace(rows.member)
@@ -127,7 +128,7 @@ def solve(
     return Solution(assignment, sigmoid(-certainty), evidence, weights, (first, judge))
 
 
-def _allocate(cosine: Array, mass: Array, least: Array, settings: Settings) -> Array:
+def _allocate(cosine: Array, mass: Array, least: Array, settings: BMSSettings) -> Array:
     """Give the mass [R, 1, q] of the queries to the classes, [R, way, q]; none asks for more than its part of it."""
     xp = array_namespace(mass)
     least = xp.minimum(least, xp.sum(mass, axis=-1, keepdims=True) / cosine.shape[-2])
@@ -154,7 +155,7 @@ def over_neighbours(rows: Rows, neighbours: int, spread: float) -> Spreading:
 
     def spreading(evidence: Array) -> Array:
         own = mixed = xp.concat([known, evidence], axis=-1)
-        for _ in range(SPREADS if spread else 0):
+        for _ in range(OPEN_SET_SPREADS if spread else 0):
             mixed = (1.0 - spread) * own + spread * (mixed @ across)
         return mixed
 

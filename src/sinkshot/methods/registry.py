@@ -28,6 +28,7 @@ class Method:
     reference: str
     random: bool = False  # its public form draws random numbers
     gram: bool = False  # takes a GramTask as well: needs the inner products of an episode's rows and no more
+    fused: bool = False  # BMS with any hyper-parameters: engines run all of it in one fused kernel
     balanced: bool = False  # takes for granted that the queries are shared evenly among the classes
     features: bool = False  # needs features of the base classes (`Task.base`), not only their mean
     ordered: bool = False  # its public form depends on which support of a class comes first
@@ -106,6 +107,7 @@ def register(
     without_base: str | None = None,
     random: bool = False,
     gram: bool = False,
+    fused: bool = False,
     balanced: bool = False,
     features: bool = False,
     ordered: bool = False,
@@ -133,6 +135,7 @@ def register(
             reference,
             random=random,
             gram=gram,
+            fused=fused,
             balanced=balanced,
             features=features,
             ordered=ordered,

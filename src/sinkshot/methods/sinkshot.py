@@ -16,7 +16,7 @@ from sinkshot.methods.algebra import Rows, by_query, centred_rows, rows_of, soft
 from sinkshot.methods.bms import decide, sinkhorn, transport_kernel, unit, update
 from sinkshot.methods.priors import shrunken_shares
 from sinkshot.methods.registry import register
-from sinkshot.sinkshot_settings import SETTINGS, SinkShotSettings
+from sinkshot.settings.sinkshot import SETTINGS, SinkShotSettings
 from sinkshot.task import Array, GramTask, Scores, Task
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from array_api_compat import array_namespace
 
 from sinkshot.errors import number, whole
-from sinkshot.methods._tim import LEAST, three
+from sinkshot.methods._tim import three
 from sinkshot.methods.algebra import by_query, rows_of
 from sinkshot.methods.registry import register
+from sinkshot.settings.constants import TIM_LEAST
 from sinkshot.task import GramTask, Scores, Task
 
 
@@ -56,7 +57,7 @@ def tim_adm(
         if step == steps:
             break
         sharp = xp.exp((1 + of_each) * (logits - xp.log(mass))[..., rows.supports :])  # p^(1 + weights[2])
-        label = sharp / xp.clip(xp.sum(sharp, axis=-1, keepdims=True), min=LEAST) ** power
+        label = sharp / xp.clip(xp.sum(sharp, axis=-1, keepdims=True), min=TIM_LEAST) ** power
         label = label / xp.sum(label, axis=-2, keepdims=True)
         pull = rows.with_queries(trust * (rows.member - p_support), share * (label - p_query))
         kept = trust * xp.sum(p_support, axis=-1, keepdims=True) + share * xp.sum(p_query, axis=-1, keepdims=True)

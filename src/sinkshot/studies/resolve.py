@@ -19,7 +19,6 @@ from sinkshot.bank import FeatureBank
 from sinkshot.engines import ENGINES, Job, pick
 from sinkshot.errors import InputError
 from sinkshot.evaluate import resolve_job
-from sinkshot.methods import bms
 from sinkshot.query_sizes import ALPHA
 from sinkshot.studies.bank_source import BankSource, find_bank
 from sinkshot.studies.catalogue import Catalogue
@@ -198,7 +197,7 @@ def _base_hash(job: Job) -> str | None:
 
 def _effort(job: Job) -> float:
     """Estimate the work of an episode; used only to predict the remaining time."""
-    if job.method.function is not bms.bms:
+    if not job.method.fused:
         return float(job.rows)
     epochs = job.hyper["epochs"]
     if not isinstance(epochs, int):
