@@ -1,5 +1,6 @@
 # make demo   the paper's claims on real features (core only, no torch)
 # make test   lint, types and all tests (with torch)
+# make docs   the site, into docs/_build/html
 # make bench  how fast the engines are on this machine, as JSON and as a page in bench/
 # make unit   all tests but those marked long or timing; part of make test
 # make test-fast  the daily loop: what is not marked slow, from every package
@@ -11,13 +12,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test test-fast test-long bench lint types unit clean
+.PHONY: demo test test-fast test-long bench lint types unit docs clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.core
 	$(BIN)/sinkshot demo
 
-test: lint types unit
+test: lint types unit docs
 
 bench: $(VENV)/.core
 	$(BIN)/python benchmarks/speed.py --out bench
@@ -43,6 +44,10 @@ test-long: $(VENV)/.dev
 	$(PYTEST) $(PARALLEL) -m long
 	$(PYTEST) -m timing
 
+docs: $(VENV)/.dev
+	$(BIN)/python -m sphinx -W --keep-going -n -q -b html docs docs/_build/html
+	$(BIN)/python tools/check_links.py docs/_build/html
+
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
@@ -52,8 +57,9 @@ $(VENV)/.core: pyproject.toml | $(BIN)/python
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) install --quiet --constraint constraints.txt "torch"
-	$(PIP) install --quiet --constraint constraints.txt --editable ".[torch,dev]"
+	$(PIP) install --quiet --constraint constraints.txt --editable ".[torch,dev,docs]"
 	touch $@ $(VENV)/.core
 
 clean:
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf docs/_build docs/_generated docs/api docs/gallery docs/methods

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import doctest
+import functools
 import importlib
 import pkgutil
 import re
+import shlex
 import subprocess
 import sys
 import zipfile
@@ -14,11 +16,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import typer
 from PIL import Image
 
 import sinkshot
 from sinkshot.backbones import checkpoints, datasets, networks
 from sinkshot.backbones.extract import extract
+from sinkshot.cli.app import app
 from sinkshot.studies import claims, measures, parse
 from sinkshot.studies.catalogue import Catalogue
 from sinkshot.studies.claims import judge
@@ -28,7 +32,23 @@ from sinkshot.studies.store import Store
 from sinkshot.studies.study import BankKey
 
 ROOT = Path(__file__).parent.parent
+
+
+def committed(page):
+    """Whether a page is written by hand, not made by `make docs`."""
+    return page.relative_to(ROOT / "docs").parts[0] not in ("_build", "_generated", "api", "gallery", "methods")
+
+
 MODULES = [m.name for m in pkgutil.walk_packages(sinkshot.__path__, "sinkshot.") if not m.name.endswith((".gpu", "__"))]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(page for page in (ROOT / "docs").glob("**/*.md") if committed(page))])
+PAGES = [ROOT / "docs" / "getting_started.md", *(page for page in DOCUMENTS if page.parent.name == "guide")]
+PAGES = [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")]
+
+
+@functools.cache
+def commands():
+    """The subcommands of `sinkshot` by name."""
+    return typer.main.get_command(app).commands
 
 
 def python_blocks(document):
@@ -39,13 +59,53 @@ def blocks(document, language):
     return re.findall(rf"```{language}\n(.*?)```", (ROOT / document).read_text(), flags=re.DOTALL)
 
 
+def prose(document):
+    """The text of a document without code."""
+    return re.sub(r"```.*?```|`[^`]*`", "", document.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
 def test_the_readmes_code_runs(capsys):
+    (block,) = python_blocks("README.md")
+    exec(block, {})
+    assert float(capsys.readouterr().out) > 0.8
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     space = {}
-    for block in python_blocks("README.md"):
+    for block in python_blocks(page.relative_to(ROOT)):
         exec(block, space)
-    share, line = capsys.readouterr().out.splitlines()
-    assert float(share) > 0.8
-    assert re.fullmatch(r"\d\d\.\d\d ± \d\.\d\d by \w+", line)
+    assert space
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.stem)
+def test_files_that_a_document_links_to_exist(document):
+    targets = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", prose(document))
+    generated = ("gallery/", "methods/", "_generated/", "api/")
+    for target in targets:
+        goal = (document.parent / target).resolve()
+        made = goal.is_relative_to(ROOT / "docs") and str(goal.relative_to(ROOT / "docs")).startswith(generated)
+        assert made or goal.exists(), f"{document.name} links to {target}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.stem)
+def test_commands_in_documents_have_options_that_exist(document):
+    for line in re.findall(r"^    (sinkshot [^\n]+)", document.read_text(encoding="utf-8"), flags=re.MULTILINE):
+        name, *words = shlex.split(line.partition("#")[0])[1:]
+        known = {option for one in commands()[name].params for option in (*one.opts, *one.secondary_opts)}
+        assert {word for word in words if word.startswith("--")} <= known | {"--help"}, line
+
+
+def test_a_broken_link_of_the_site_is_found(tmp_path):
+    (tmp_path / "a.html").write_text('<h1 id="here">A</h1><a href="b.html#there">b</a><a href="#here">a</a>')
+    (tmp_path / "b.html").write_text('<a href="gone.html">gone</a><a href="https://example.org">outside</a>')
+    words = [sys.executable, ROOT / "tools" / "check_links.py", tmp_path]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "a.html links to b.html#there: the page has no such anchor." in done.stdout
+    assert "b.html links to gone.html: there is no such file." in done.stdout
+    assert "3 links checked, 2 broken, 1 to other hosts not fetched." in done.stdout
 
 
 def test_the_method_in_contributing_is_a_method():

@@ -1,4 +1,4 @@
-"""docs/methods.md lists every registered method, and says what the registry says."""
+"""Every registered method has a page, and it says what the registry says."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import csv
 import dataclasses
 import importlib.util
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -29,33 +28,37 @@ def tool():
     return module
 
 
-def sections(page):
-    parts = re.split(r"^### ", page, flags=re.MULTILINE)[1:]
-    return {part.split("\n", 1)[0]: part for part in parts}
+def test_registering_a_method_is_enough_for_a_page(tool, tmp_path, monkeypatch):
+    monkeypatch.setitem(METHODS, "brand-new", dataclasses.replace(METHODS["ncm"], name="brand-new"))
+    tool.write(tmp_path)
+    assert {file.stem for file in tmp_path.iterdir()} == {*METHODS, "index"}
+    assert "[brand-new](brand-new.md)" in (tmp_path / "index.md").read_text(encoding="utf-8")
 
 
-def test_the_page_is_what_the_registry_and_its_numbers_make_of_it(tool):
-    written = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
-    assert written == tool.page(tool.stored()), "python tools/make_methods_page.py writes it again"
+def test_the_page_of_a_method_that_is_gone_goes_too(tool, tmp_path):
+    (tmp_path / "gone.md").write_text("# gone\n")
+    tool.write(tmp_path)
+    assert not (tmp_path / "gone.md").exists()
 
 
-def test_every_method_has_a_section_with_what_one_needs_to_know(tool):
-    found = sections(tool.page(tool.stored()))
-    assert set(found) == set(METHODS)
+def test_every_method_has_a_page_with_what_one_needs_to_know(tool):
+    found = tool.pages(tool.stored())
+    assert set(found) == {"index.md", *(f"{name}.md" for name in METHODS)}
     for name, method in METHODS.items():
+        page = found[f"{name}.md"]
         for word in ("reference", "preprocessing", "hyper-parameters", "class balance", "base classes"):
-            assert f"- *{word}*: " in found[name]
-        assert method.reference in found[name]
-        assert all(f"`{key}=" in found[name] for key in method.hyper)
-        assert ("equal query sizes for granted" in found[name]) == (method.transductive and method.balanced)
-        assert ("needs their features" in found[name]) == method.features
+            assert f"- *{word}*: " in page
+        assert method.reference in page
+        assert all(f"`{key}=" in page for key in method.hyper)
+        assert (": assumes equal query sizes" in page) == (method.transductive and method.balanced)
+        assert ("needs their features" in page) == method.features
 
 
 def test_names_that_share_a_function_say_how_they_differ(tool):
-    found = sections(tool.page(tool.stored()))
-    assert "[bms](#bms) with `prior=balanced`." in found["bms-star"]
-    assert "Algorithm 1" in found["bms"]
-    assert "[ncm](#ncm) with preprocessing `PE`." in found["pt-ncm"]
+    found = tool.pages(tool.stored())
+    assert "[bms](bms.md) with `prior=balanced`." in found["bms-star.md"]
+    assert "Algorithm 1" in found["bms.md"]
+    assert "[ncm](ncm.md) with preprocessing `PE`." in found["pt-ncm.md"]
 
 
 @pytest.fixture
@@ -88,11 +91,11 @@ def test_numbers_of_a_run_come_from_its_cells(tool, cells):
         "ms": 1.25,
     }
     assert "Dirichlet 1-shot" not in numbers["sheets"]["A bank"]["bms"]
-    page = tool.page(numbers)
-    whole, partial = "| [ncm](#ncm) | 76.54 ± 0.46 |", "| [bms](#bms) | 87.00 ± 0.40 |  | 1.25 |"
+    page = tool.pages(numbers)["index.md"]
+    whole, partial = "| [ncm](ncm.md) | 76.54 ± 0.46 |", "| [bms](bms.md) | 87.00 ± 0.40 |  | 1.25 |"
     assert page.index(whole) < page.index(partial)  # a row with a gap cannot be ranked among the others
-    assert "Balanced 1-shot 1.25 ms, Dirichlet 1-shot 1.25 ms" in sections(page)["ncm"]
-    assert "- *A bank*: not measured yet" in sections(page)["kmeans"]
+    assert "Balanced 1-shot 1.25 ms, Dirichlet 1-shot 1.25 ms" in tool.pages(numbers)["ncm.md"]
+    assert "- *A bank*: not measured yet" in tool.pages(numbers)["kmeans.md"]
 
 
 def test_cells_of_another_study_are_refused_in_a_sentence(tmp_path):

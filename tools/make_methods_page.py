@@ -1,10 +1,11 @@
-"""Write docs/methods.md: what each registered method does, assumes, costs and reaches.
+"""Write the pages of the methods: what each registered method does, assumes, costs and reaches.
 
-    sinkshot reproduce --study leaderboard --episodes 2000                  # measures
-    python tools/make_methods_page.py --cells sinkshot-report/cells.csv     # takes its numbers, and writes the page
-    python tools/make_methods_page.py                                       # the page again, with the numbers it has
+    sinkshot reproduce --study leaderboard --episodes 2000                  # measure
+    python tools/make_methods_page.py --cells sinkshot-report/cells.csv     # keep the numbers in docs/methods.json
+    make docs                                                               # writes docs/methods/, a page per method
 
-Words come from the registry and the docstrings of the methods; numbers from docs/methods.json, which `--cells` makes.
+Words come from the registry and the docstrings of the methods, numbers from docs/methods.json. `make docs` calls
+`write`, so registering a method is enough to give it a page.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from sinkshot.methods import Method
 from sinkshot.tuning import written
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGE, NUMBERS = DOCS / "methods.md", DOCS / "methods.json"
+PAGES, NUMBERS = DOCS / "methods", DOCS / "methods.json"
 STUDY = "leaderboard"
 _OPEN_SET = ("AUROC", "AUPR", "FPR95")  # columns that share their episodes with one of accuracy
 
@@ -34,12 +35,13 @@ INTRODUCTION = """\
 # Methods
 
 Every method that `sinkshot eval --method NAME` runs, as published: with its authors' preprocessing and constants.
-`--preprocess` and `--set` override, `sinkshot tune` chooses on validation classes, and `sinkshot methods --all` adds
-those of the paper's tables that need a training of their own. An inductive method looks at each query alone, a
-transductive one at all of them together.
+`--preprocess` and `--set` override them, and `sinkshot tune` chooses them on validation classes. An inductive method
+looks at each query alone; a transductive one looks at all queries together. `sinkshot methods --all` also lists methods
+of the paper's tables that need training of their own.
 
-This page is written by `python tools/make_methods_page.py` from the methods' own files; its numbers are those of
-`sinkshot reproduce --study leaderboard --episodes 2000`.
+Pages are made from the registry and the methods' own files. The numbers are those of
+
+    sinkshot reproduce --study leaderboard --episodes 2000
 """
 
 
@@ -77,20 +79,28 @@ def stored() -> Measured:
 # --- words ----------------------------------------------------------------------------------------------------------
 
 
-def page(numbers: Measured) -> str:
-    """Return the whole page."""
-    parts = [INTRODUCTION, *_tables(numbers)]
-    for title, transductive in (("Inductive", False), ("Transductive", True)):
-        of_kind = [METHODS[name] for name in sorted(METHODS) if METHODS[name].transductive == transductive]
-        parts += [f"## {title}\n", *(_section(method, numbers) for method in of_kind)]
-    return "\n".join(parts).rstrip("\n") + "\n"
+def pages(numbers: Measured) -> dict[str, str]:
+    """Return every page by its file name: `index.md` with the tables, and one page for each method."""
+    inductive, transductive = (
+        [METHODS[name] for name in sorted(METHODS) if METHODS[name].transductive == kind] for kind in (False, True)
+    )
+    index = [INTRODUCTION, _contents("Inductive", inductive), _contents("Transductive", transductive)]
+    found = {"index.md": "\n".join([*index, *_tables(numbers)]).rstrip("\n") + "\n"}
+    return found | {f"{method.name}.md": _page(method, numbers) for method in (*inductive, *transductive)}
 
 
-def _section(method: Method, numbers: Measured) -> str:
-    lines = [f"### {method.name}\n", *(f"{paragraph}\n" for paragraph in _paragraphs(method))]
-    lines += [f"- *{head}*: {text}" for head, text in _facts(method)]
-    lines += [f"- *{sheet}*: {text}" for sheet, text in _reached(method, numbers)]
-    return "\n".join(lines) + "\n"
+def _contents(title: str, methods: Sequence[Method]) -> str:
+    """List methods with the first line of what they do, and add their pages to the table of contents."""
+    lines = [f"- [{method.name}]({method.name}.md): {method.summary.rstrip('.')}." for method in methods]
+    toctree = ["```{toctree}", ":hidden:", "", *(method.name for method in methods), "```"]
+    return "\n".join([f"## {title}\n", *lines, "", *toctree]) + "\n"
+
+
+def _page(method: Method, numbers: Measured) -> str:
+    lines = [f"# {method.name}\n", *(f"{paragraph}\n" for paragraph in _paragraphs(method))]
+    lines += ["## Facts\n", *(f"- *{head}*: {text}" for head, text in _facts(method))]
+    reached = [f"- *{sheet}*: {text}" for sheet, text in _reached(method, numbers)]
+    return "\n".join([*lines, *(["", "## Measured\n", *reached] if reached else [])]) + "\n"
 
 
 def _paragraphs(method: Method) -> list[str]:
@@ -100,7 +110,7 @@ def _paragraphs(method: Method) -> list[str]:
     if head is not method:
         fixed = [f"`{name}={written(value)}`" for name, value in method.fixed.items()]
         chain = [] if method.preprocess == head.preprocess else [f"preprocessing {_chain(method.preprocess)}"]
-        return [f"[{head.name}](#{head.name}) with {' and '.join([*fixed, *chain]) or 'another name'}."]
+        return [f"[{head.name}]({head.name}.md) with {' and '.join([*fixed, *chain]) or 'another name'}."]
     paragraphs = (sys.modules[method.function.__module__].__doc__ or "").strip().split("\n\n")
     return [" ".join(paragraph.split()) for paragraph in paragraphs[:2]]
 
@@ -119,9 +129,12 @@ def _facts(method: Method) -> Iterator[tuple[str, str]]:
     if method.least_shots > 1:
         yield "supports", f"at least {method.least_shots} of each class"
     if method.open_set:
-        yield "open set", "differs by its score of the unknown alone, so that only the protocol open-set measures it"
+        yield (
+            "open set",
+            "differs from another method only by its score of unknown queries (protocol `open-set`)",
+        )
     if method.random:
-        yield "random", "its public form draws random numbers, so that only mean accuracies can be compared"
+        yield "random", "its published form draws random numbers, so only mean accuracies can be compared"
 
 
 def _chain(chain: str) -> str:
@@ -130,9 +143,9 @@ def _chain(chain: str) -> str:
 
 def _balance(method: Method) -> str:
     if not method.transductive:
-        return "of no concern: each query is looked at alone"
-    assumed = "takes equal query sizes for granted" if method.balanced else "is not told the query sizes"
-    told = ", and can be told others (`prior`)" if "prior" in method.hyper else ""
+        return "does not matter: each query is looked at alone"
+    assumed = "assumes equal query sizes" if method.balanced else "does not assume equal query sizes"
+    told = ", and takes other proportions (`prior`)" if "prior" in method.hyper else ""
     own = ", ".join(f"`{name}={written(value)}`" for name, value in method.imbalanced.items())
     return assumed + told + (f"; under unequal sizes its authors set {own}" if own else "")
 
@@ -140,7 +153,7 @@ def _balance(method: Method) -> str:
 def _base(method: Method) -> str:
     if method.features:
         return "needs their features (`--base`)"
-    return "their mean, as the preprocessing says" if "Mb" in method.preprocess else "nothing is needed of them"
+    return "needs their mean, for the step `Mb`" if "Mb" in method.preprocess else "not needed"
 
 
 def _reached(method: Method, numbers: Measured) -> Iterator[tuple[str, str]]:
@@ -154,7 +167,7 @@ def _reached(method: Method, numbers: Measured) -> Iterator[tuple[str, str]]:
         parts = [f"{column} {_value(one)}" for column, one in found.items()]
         counts = sorted({one["episodes"] for one in found.values()})
         yield sheet, f"{', '.join(parts)} ({', '.join(f'{count:,}' for count in counts)} episodes)"
-        yield f"{sheet}, time of an episode", ", ".join(_times(found))
+        yield f"{sheet}, time per episode", ", ".join(_times(found))
 
 
 def _value(one: Mapping[str, Any]) -> str:
@@ -171,10 +184,10 @@ def _tables(numbers: Measured) -> Iterator[str]:
     if numbers["sheets"]:
         yield "## Measured\n"
         yield (
-            "Percent ± half of the 95 % interval, and milliseconds of an episode on one core, while every core of "
-            f"{numbers['hardware']} was at work; {numbers['finished']}. Sorted by the mean of all columns. Slow "
-            "methods saw fewer episodes, the first of those that all saw, which may be easier or harder than all: they "
-            "stand last, as do those that cannot do every column.\n"
+            "Percent ± 95 % CI half-width, and milliseconds per episode on one core, with every core of "
+            f"{numbers['hardware']} busy; measured {numbers['finished']}. Sorted by the mean of all columns. Slow "
+            "methods saw only the first episodes of the set, which may be easier or harder than the whole: they come "
+            "last, as do methods that cannot fill every column.\n"
         )
     for sheet, methods in numbers["sheets"].items():
         columns = list(dict.fromkeys(column for found in methods.values() for column in found))
@@ -186,7 +199,7 @@ def _tables(numbers: Measured) -> Iterator[str]:
         whole = {name for name, found in rows if _episodes(found) == most and len(found) == len(columns)}
         rows.sort(key=lambda row: (row[0] not in whole, -_height(row[1], middles)))
         heads = ["method", *columns, "ms", "episodes"]
-        yield f"**{sheet}**\n"
+        yield f"### {sheet}\n"
         yield _table(heads, [[*_row(name, found, columns), f"{_episodes(found):,}"] for name, found in rows])
 
 
@@ -207,7 +220,7 @@ def _mean(values: Sequence[float]) -> float:
 def _row(name: str, found: Mapping[str, Mapping[str, Any]], columns: Sequence[str]) -> list[str]:
     times = sorted(one["ms"] for one in found.values())
     spread = f"{times[0]:g}" if times[0] == times[-1] else f"{times[0]:g} to {times[-1]:g}"
-    return [f"[{name}](#{name})", *(_value(found[column]) if column in found else "" for column in columns), spread]
+    return [f"[{name}]({name}.md)", *(_value(found[column]) if column in found else "" for column in columns), spread]
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -215,16 +228,28 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, rule, *rows)) + "\n"
 
 
+def write(folder: Path = PAGES) -> None:
+    """Write all pages into a folder; remove those of methods that are no longer registered."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = pages(stored())
+    for old in folder.glob("*.md"):
+        if old.name not in made:
+            old.unlink()
+    for name, text in made.items():
+        file = folder / name
+        if not file.is_file() or file.read_text(encoding="utf-8") != text:  # Sphinx reads again what is newer
+            file.write_text(text, encoding="utf-8")
+
+
 def main() -> None:
-    """Write the page, and before that the numbers where `--cells` gives them."""
-    parser = argparse.ArgumentParser(description="Write docs/methods.md.")
+    """Write the pages, and before that the numbers if `--cells` gives them."""
+    parser = argparse.ArgumentParser(description="Write the pages of the methods into docs/methods.")
     parser.add_argument("--cells", type=Path, help="cells.csv of a report with the leaderboard")
     given = parser.parse_args()
     if given.cells:
         with replacing(NUMBERS) as temporary:
             temporary.write_text(json.dumps(measured(given.cells), indent=1) + "\n", encoding="utf-8")
-    with replacing(PAGE) as temporary:
-        temporary.write_text(page(stored()), encoding="utf-8")
+    write()
 
 
 if __name__ == "__main__":

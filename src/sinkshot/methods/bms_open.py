@@ -1,7 +1,7 @@
 """BMS that rejects: Boosted Min-size Sinkhorn for pools in which some queries belong to none of the classes.
 
 BMS hands every query to a class, so strangers pull the weights away, and at one shot it falls below nearest class means
-(docs/methods.md has both). Here a query has a probability of being known, and gives only so
+(the pages of the methods have both). Here a query has a probability of being known, and gives only so
 much of itself to the classes. It is found in two steps like those of OSLO (Boudiaf et al., CVPR 2023), with three
 differences. Queries are allocated by min-size Sinkhorn. Evidence of being known spreads over the graph of nearest
 neighbours, since strangers stand beside strangers. And it also asks how near a query is to all classes together, by the

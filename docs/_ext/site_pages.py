@@ -1,0 +1,44 @@
+"""Sphinx extension: write the pages and figures that come from the code, before Sphinx reads its sources.
+
+- `methods/`: a page for each registered method (tools/make_methods_page.py)
+- `api/index.rst`: the public names
+- `_generated/`: the graph of packages and the figures of "How it works"
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import api_page
+import draw_engines
+import draw_gram_form
+import draw_packages
+import make_methods_page
+
+INHERITED = re.compile(r"set_\w+_request|get_metadata_routing|set_output|score")
+
+
+def write_pages(app: Any, config: Any) -> None:
+    """Write everything that is made from code into the source folder; git ignores it."""
+    docs = Path(app.srcdir)
+    make_methods_page.write(docs / "methods")
+    api_page.write(docs / "api")
+    figures = docs / "_generated"
+    figures.mkdir(exist_ok=True)
+    draw_packages.draw(figures / "packages.svg")
+    draw_engines.draw(figures / "engines.svg")
+    draw_gram_form.draw(figures / "gram-form.svg")
+
+
+def skip(app: Any, what: str, name: str, member: Any, skipped: bool, options: Any) -> bool | None:
+    """Leave out what scikit-learn adds to every estimator for its own plumbing."""
+    return True if INHERITED.fullmatch(name) else None
+
+
+def setup(app: Any) -> dict[str, bool]:
+    """Connect to Sphinx."""
+    app.connect("config-inited", write_pages)
+    app.connect("autodoc-skip-member", skip)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
