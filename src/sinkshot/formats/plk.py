@@ -12,29 +12,32 @@ NumPy's own functions are not lent either, since a forged dtype can make them re
 from __future__ import annotations
 
 import math
-import pickle
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sinkshot.errors import InputError
+from sinkshot.foreign.files import opened, size_of
+from sinkshot.foreign.limits import DIMENSIONS, admit
+from sinkshot.foreign.pickles import Lent, Stateful, checked, fill, kind, loads
 from sinkshot.formats import BankContent, source
 
 
 def read(path: Path) -> BankContent:
     """Read a bank from a pickle; classes keep the order of the dict, and those without rows are left out."""
-    with path.open("rb") as file:
-        content = _plain(_unpickled(file))
+    with opened(path) as file:
+        size = size_of(file)
+        content = unpickle(file.read(size))
     mean = None
-    if isinstance(content, list | tuple) and len(content) >= 4 and isinstance(content[2], dict):
-        mean, content = _plain(content[0]), content[2]
+    if isinstance(content, list) and len(content) >= 4 and isinstance(content[2], dict):
+        mean, content = content[0], content[2]
     if not isinstance(content, dict):
         raise InputError(f"it holds a {type(content).__name__}; expected a dict from class to list of vectors.")
-    found = {_name(key): _rows(value, f"class {key!r}") for key, value in content.items()}
+    _must_be_as_large_as_told(content, size)
+    found = {_name(key): _rows(value, f"class {key!r:.60}") for key, value in content.items()}
     if len(found) < len(content):
         raise InputError("two of its classes have the same name, once as a number and once as a string; rename one.")
     classes = {name: rows for name, rows in found.items() if len(rows)}
@@ -51,25 +54,9 @@ def read(path: Path) -> BankContent:
     return BankContent(features, labels, tuple(classes), source(path), base)
 
 
-def unpickle(file: IO[bytes]) -> Any:
+def unpickle(data: bytes) -> Any:
     """Return what a pickle of others holds, in plain dicts and lists with NumPy arrays; nothing of it is run."""
-    return _plain_throughout(_unpickled(file), {})
-
-
-def _unpickled(file: IO[bytes]) -> Any:
-    return _Unpickler(file, encoding="latin1").load()  # latin1: strings of Python 2 are bytes
-
-
-def _plain_throughout(value: Any, done: dict[int, Any]) -> Any:
-    """Go through containers, each once, however often the pickle refers to it."""
-    value = _plain(value)
-    if isinstance(value, dict) and id(value) not in done:
-        done[id(value)] = {}
-        done[id(value)].update((key, _plain_throughout(entry, done)) for key, entry in value.items())
-    if isinstance(value, list | tuple) and id(value) not in done:
-        done[id(value)] = []
-        done[id(value)].extend(_plain_throughout(entry, done) for entry in value)
-    return done.get(id(value), value)
+    return checked(loads(data, FUNCTIONS)[0], _plain)
 
 
 def _name(key: Any) -> str:
@@ -80,15 +67,23 @@ def _name(key: Any) -> str:
     raise InputError(f"it has the class {key!r}; a class must be an integer or a string.")
 
 
+def _must_be_as_large_as_told(content: dict[Any, Any], size: int) -> None:
+    """Refuse classes that share their rows, or rows that share their numbers, until they are far more than the file."""
+    rows = [row for value in content.values() if isinstance(value, list) for row in value[: size + 1]][: size + 1]
+    if len(rows) > size or sum(len(value) for value in content.values() if isinstance(value, list)) > size:
+        raise InputError(f"it refers to the same rows again and again: more than {size:,} in a file of as many bytes.")
+    lists = [value for value in (*content.values(), *rows) if isinstance(value, list | np.ndarray)]
+    admit(8 * sum(value.size if isinstance(value, np.ndarray) else len(value) for value in lists), size, "its features")
+
+
 def _rows(value: Any, where: str) -> NDArray[Any]:
-    value = _plain(value)
     if isinstance(value, np.ndarray):
         if value.ndim != 2 and value.shape != (0,):
             raise InputError(
                 f"{where} is an array of shape {value.shape}; expected a list of vectors or [rows, columns]."
             )
         return value
-    if not isinstance(value, list | tuple):
+    if not isinstance(value, list):
         raise InputError(f"{where} is a {type(value).__name__}; expected a list of vectors.")
     vectors = [_vector(vector, f"{where}, row {row}") for row, vector in enumerate(value)]
     for row, vector in enumerate(vectors):
@@ -100,8 +95,7 @@ def _rows(value: Any, where: str) -> NDArray[Any]:
 
 
 def _vector(value: Any, where: str) -> NDArray[Any]:
-    value = _plain(value)
-    if isinstance(value, list | tuple) and all(isinstance(entry, int | float) for entry in value):
+    if isinstance(value, list) and all(isinstance(entry, int | float) for entry in value):
         value = np.array(value, np.float64)
     if not isinstance(value, np.ndarray) or value.ndim != 1 or value.dtype.kind not in "fiub":
         shape = f" of shape {value.shape}" if isinstance(value, np.ndarray) else ""
@@ -113,53 +107,24 @@ def _plain(value: Any) -> Any:
     return value.content if isinstance(value, _Array) else value
 
 
-class _Unpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        lent = _LENT.get((module.replace("numpy._core.", "numpy.core.").replace("__builtin__", "builtins"), name))
-        if lent is None:
-            raise InputError(
-                f"it asks for {module}.{name}, which is refused: a pickle may hold arrays, numbers, strings, lists and "
-                "dicts. Nothing of it was run. If you trust it, load it yourself and save its features as .npz."
-            )
-        return lent
-
-    def persistent_load(self, pid: Any) -> NoReturn:
-        raise InputError(f"it refers to an object outside of itself ({pid!r:.60}), which is refused.")
-
-
-class _Lent:
-    """A function lent to a pickle, which can call it and do nothing else with it."""
-
-    __slots__ = ("_function",)
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
-
-    def __call__(self, *arguments: Any) -> Any:
-        return self._function(*arguments)
-
-    def __setstate__(self, state: Any) -> NoReturn:
-        raise InputError("it tries to change a function that it may only call, which is refused.")
-
-
-class _Dtype:
+class _Dtype(Stateful):
     """A dtype of plain numbers, strings or objects; no fields, no sub-arrays."""
 
     __slots__ = ("dtype",)
 
     def __init__(self, code: Any, *_: Any) -> None:
         if not isinstance(code, str) or not re.fullmatch(r"f(2|4|8|16)|[iu][1248]|b1|O[48]?|[SU]\d{1,5}", code):
-            raise InputError(f"it has an array of {code!r}; expected numbers.")
+            raise InputError(f"it has an array of {kind(code)}; expected numbers.")
         self.dtype = np.dtype(code)
 
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        _, order, *inner = state[:5]
-        if inner != [None, None, None] or order not in ("<", ">", "=", "|"):
+    def __setstate__(self, state: Any) -> None:
+        _, order, *inner = _several(state)[:5]
+        if any(entry is not None for entry in inner) or len(inner) != 3 or order not in ("<", ">", "=", "|"):
             raise InputError("it has an array with fields or sub-arrays; expected numbers.")
         self.dtype = self.dtype.newbyteorder(order)
 
 
-class _Array:
+class _Array(Stateful):
     """An array on its way in: `content` is a NumPy array, or a list where the array is one of objects."""
 
     __slots__ = ("content",)
@@ -167,43 +132,58 @@ class _Array:
     def __init__(self) -> None:
         self.content: NDArray[Any] | list[Any] = []
 
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        shape, dtype, fortran, data = state[-4:]
+    def __setstate__(self, state: Any) -> None:
+        shape, dtype, fortran, data = _several(state)[-4:]
         self.content = _content(data, dtype, shape, "F" if fortran else "C")
 
 
-def _content(data: Any, kind: Any, shape: Any, order: Any) -> NDArray[Any] | list[Any]:
-    if not isinstance(kind, _Dtype) or not (isinstance(shape, tuple) and all(type(n) is int and n >= 0 for n in shape)):
+def _several(state: Any) -> tuple[Any, ...]:
+    if not isinstance(state, tuple) or len(state) < 4:
         raise InputError("it has an array without dtype or shape; it may be damaged.")
-    if kind.dtype.kind == "O":
+    return state
+
+
+def _content(data: Any, form: Any, shape: Any, order: Any) -> NDArray[Any] | list[Any]:
+    if not isinstance(form, _Dtype) or not isinstance(shape, tuple) or len(shape) > DIMENSIONS.value:
+        raise InputError("it has an array without dtype or shape; it may be damaged.")
+    if not all(type(n) is int and 0 <= n < 1 << 63 for n in shape):
+        raise InputError("it has an array without dtype or shape; it may be damaged.")
+    if form.dtype.kind == "O":
         if not isinstance(data, list) or shape != (len(data),):
             raise InputError(f"it has an array of objects of shape {shape}; expected a list of vectors.")
         return data
     raw = data.encode("latin1") if isinstance(data, str) else data
-    if not isinstance(raw, bytes | bytearray) or len(raw) != math.prod(shape) * kind.dtype.itemsize:
+    if not isinstance(raw, bytes | bytearray) or len(raw) != math.prod(shape) * form.dtype.itemsize:
         raise InputError(f"it has an array of shape {shape} whose data have another size; it may be damaged.")
-    return np.frombuffer(raw, kind.dtype).reshape(shape, order=order)
+    if order not in ("C", "F") or form.dtype.itemsize == 0:
+        raise InputError("it has an array in an unknown order, or of nothing; it may be damaged.")
+    return np.frombuffer(raw, form.dtype).reshape(shape, order=order)
 
 
 def _reconstruct(*_: Any) -> _Array:
     return _Array()
 
 
-def _frombuffer(data: Any, kind: Any, shape: Any, order: str, axes: Any = None) -> _Array:
+def _frombuffer(data: Any, form: Any, shape: Any, order: Any, axes: Any = None) -> _Array:
     array = _Array()
-    array.content = _content(data, kind, shape, "C" if order == "K" else order)
+    array.content = _content(data, form, shape, "C" if order == "K" else order)
     if order == "K" and axes is not None and isinstance(array.content, np.ndarray):
         array.content = array.content.transpose(axes)
     return array
 
 
-def _scalar(kind: _Dtype, data: Any) -> Any:
-    return np.asarray(_content(data, kind, (), "C")).item()
+def _scalar(form: Any, data: Any) -> Any:
+    found = _content(data, form, (), "C")
+    if not isinstance(found, np.ndarray):
+        raise InputError("it has a number that is an object; it may be damaged.")
+    return found.item()
 
 
-def _encode(text: str, encoding: str = "latin1") -> bytes:
+def _encode(text: Any, encoding: Any = "latin1") -> bytes:
     if encoding not in ("latin1", "latin-1"):
-        raise InputError(f"it encodes text as {encoding!r}; only latin1 is expected in a pickle.")
+        raise InputError(f"it encodes text as {kind(encoding)}; only latin1 is expected in a pickle.")
+    if not isinstance(text, str):
+        raise InputError(f"it encodes {kind(text)}, where a text is expected.")
     return text.encode("latin1")
 
 
@@ -212,7 +192,11 @@ def _dict(*_: Any) -> dict[Any, Any]:
 
 
 def _ordered_dict(pairs: Any = ()) -> dict[Any, Any]:
-    return dict(pairs)
+    found: dict[Any, Any] = {}
+    if not isinstance(pairs, list | tuple) or not all(isinstance(p, list | tuple) and len(p) == 2 for p in pairs):
+        raise InputError("it has a dict of something else than pairs; it may be damaged.")
+    fill(found, pairs)
+    return found
 
 
 def _no_bytes() -> bytes:
@@ -223,15 +207,15 @@ def _default(*_: Any) -> NoReturn:
     raise InputError("it calls the maker of a default value, which pickled features never do.")
 
 
-_LENT = {
-    ("numpy", "ndarray"): _Lent(_reconstruct),
-    ("numpy", "dtype"): _Lent(_Dtype),
-    ("numpy.core.multiarray", "_reconstruct"): _Lent(_reconstruct),
-    ("numpy.core.multiarray", "scalar"): _Lent(_scalar),
-    ("numpy.core.numeric", "_frombuffer"): _Lent(_frombuffer),
-    ("_codecs", "encode"): _Lent(_encode),
-    ("collections", "defaultdict"): _Lent(_dict),
-    ("collections", "OrderedDict"): _Lent(_ordered_dict),
-    ("builtins", "bytes"): _Lent(_no_bytes),
-    **{("builtins", kind): _Lent(_default) for kind in ("list", "dict", "tuple", "int", "float")},
+FUNCTIONS = {
+    ("numpy", "ndarray"): Lent(_reconstruct),
+    ("numpy", "dtype"): Lent(_Dtype),
+    ("numpy.core.multiarray", "_reconstruct"): Lent(_reconstruct),
+    ("numpy.core.multiarray", "scalar"): Lent(_scalar),
+    ("numpy.core.numeric", "_frombuffer"): Lent(_frombuffer),
+    ("_codecs", "encode"): Lent(_encode),
+    ("collections", "defaultdict"): Lent(_dict),
+    ("collections", "OrderedDict"): Lent(_ordered_dict),
+    ("builtins", "bytes"): Lent(_no_bytes),
+    **{("builtins", kind): Lent(_default) for kind in ("list", "dict", "tuple", "int", "float")},
 }

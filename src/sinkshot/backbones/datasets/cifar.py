@@ -6,7 +6,6 @@ cifar100/{data/<class>/*.png, splits/bertinetto/{train,val,test}.txt}       Bert
 
 from __future__ import annotations
 
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from sinkshot.backbones.datasets.images import Images
 from sinkshot.backbones.datasets.known import FOLDER_NAMES, SPLITS, DataSet
 from sinkshot.backbones.datasets.sources import Pixels
 from sinkshot.errors import InputError
+from sinkshot.foreign import archives, texts
 from sinkshot.formats.plk import unpickle
 
 PICKLES = ("meta", "train", "test")
@@ -25,7 +25,7 @@ PICKLES = ("meta", "train", "test")
 def is_python(path: Path) -> bool:
     """Whether a path is CIFAR-100's python tarball or the folder that comes out of it."""
     if path.is_file():
-        return path.name.startswith("cifar-100-python") and tarfile.is_tarfile(path)
+        return path.name.startswith("cifar-100-python") and archives.is_tar(path)
     return all((path / name).is_file() for name in PICKLES)
 
 
@@ -64,14 +64,7 @@ def read_python(path: Path, split: str, data_set: DataSet | None) -> Images:
 def _pickles(path: Path) -> dict[str, Any]:
     if path.is_dir():
         return {name: pickled.read(path / name) for name in PICKLES}
-    found = {}
-    with tarfile.open(path) as archive:
-        for member in archive:
-            name = member.name.rpartition("/")[2]
-            if name in PICKLES and (file := archive.extractfile(member)) is not None:
-                with file:
-                    found[name] = unpickle(file)
-    return found
+    return {name: unpickle(content) for name, content in archives.members(path, PICKLES).items()}
 
 
 def is_bertinetto(path: Path) -> bool:
@@ -87,7 +80,7 @@ def read_bertinetto(path: Path, split: str, data_set: DataSet | None) -> Images:
     ]
     if absent := [str(file) for file in lists if not file.is_file()]:
         raise InputError(f"{absent[0]} is missing, which names the {split} classes; get the data set again.")
-    wanted = sorted({line.strip() for file in lists for line in file.read_text().splitlines() if line.strip()})
+    wanted = sorted({line.strip() for file in lists for line in texts.lines(file) if line.strip()})
     there = set(folders.class_folders(path / "data"))
     meta = {"data_set": data_set.title, "split": split, "layout": "cifar-fs"}
     return folders.listed(path, [f"data/{name}" for name in wanted if name in there], meta, data_set)

@@ -11,6 +11,7 @@ from sinkshot.backbones.datasets.images import Images
 from sinkshot.backbones.datasets.known import DataSet
 from sinkshot.backbones.datasets.sources import Files
 from sinkshot.errors import InputError
+from sinkshot.foreign import texts
 
 
 def is_cub(path: Path) -> bool:
@@ -43,7 +44,7 @@ def read_cub(path: Path, split: str, data_set: DataSet | None) -> Images:
 def _pairs(file: Path) -> dict[str, str]:
     """Read lines of a number and a word."""
     found = {}
-    for line, text in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+    for line, text in enumerate(texts.lines(file), start=1):
         number, _, word = text.strip().partition(" ")
         if text.strip() and not word:
             raise InputError(f"{file}, line {line}: {text!r} was found, a number and a word expected.")

@@ -23,6 +23,7 @@ from sinkshot.backbones.datasets.known import FOLDER_NAMES, SPLITS, DataSet
 from sinkshot.backbones.datasets.packs import mapped
 from sinkshot.backbones.datasets.sources import Encoded, Files, Pixels, Source, joined
 from sinkshot.errors import InputError
+from sinkshot.foreign import texts
 
 _PICKLES = {
     "cifar-fs": "CIFAR_FS_{}.pickle",
@@ -64,8 +65,7 @@ def _list(path: Path, split: str) -> Path | None:
 
 
 def _rows(file: Path) -> list[tuple[str, str]]:
-    with file.open(newline="", encoding="utf-8-sig") as lines:
-        table = list(csv.reader(lines))
+    table = list(csv.reader(texts.lines(file)))
     if not table or table[0][:2] != ["filename", "label"]:
         raise InputError(f"{file} does not begin with the line 'filename,label'; it is no list of images.")
     for line, row in enumerate(table[1:], start=2):

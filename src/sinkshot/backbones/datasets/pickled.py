@@ -9,15 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkshot.errors import InputError
+from sinkshot.foreign.files import opened, size_of
 from sinkshot.formats.plk import unpickle
 
 
 def read(file: Path) -> Any:
     """Return the content of a pickle: plain dicts and lists with NumPy arrays."""
-    if not file.is_file():
+    if not file.exists():
         raise InputError(f"{file.name} is missing.")
-    with file.open("rb") as opened:
-        return unpickle(opened)
+    with opened(file) as found:
+        return unpickle(found.read(size_of(found)))
 
 
 def pixels(value: Any) -> NDArray[np.uint8]:
