@@ -235,7 +235,7 @@ def test_what_cannot_be_searched_is_said(bank, how, sentence):
 
 
 def test_values_are_written_as_the_command_reads_them():
-    from sinkshot.cli.evaluate import parse_value
+    from sinkshot.cli.set_option import parse_value
 
     for value in (None, True, False, 8.5, 1e-6, 40, "auto", [0.5, 0.25]):
         assert parse_value(written(value)) == value

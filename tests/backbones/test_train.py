@@ -19,12 +19,12 @@ from sinkshot.backbones.backbone import normalised
 from sinkshot.backbones.datasets import load
 from sinkshot.backbones.devices import Alone, start
 from sinkshot.backbones.learner import Learner, Mixing, exchanged, losses, weighted
-from sinkshot.backbones.log import clock
 from sinkshot.backbones.recipes import Head, Loss, Validation
 from sinkshot.backbones.state import Average
 from sinkshot.backbones.train import train
 from sinkshot.backbones.validate import accuracies, features_of
 from sinkshot.errors import InputError
+from sinkshot.progress import duration
 
 MARGIN_OVER_UNTRAINED = 0.2
 MARGIN_OVER_CHANCE = 0.6
@@ -229,4 +229,4 @@ def test_a_rate_that_is_too_high_is_said(toy, tmp_path):
 
 
 def test_times_read_as_clocks_do():
-    assert (clock(3725.4), clock(62), clock(0)) == ("1:02:05", "1:02", "0:00")
+    assert (duration(3725.4), duration(62), duration(0)) == ("1:02:05", "1:02", "0:00")

@@ -128,7 +128,7 @@ def test_one_of_two_processes_fails_and_one_sentence_is_said(toy, tmp_path, faul
         (("--recipe", "modrn"), "unknown recipe 'modrn'; did you mean 'modern'"),
         (("--network", "conv5"), "unknown network 'conv5'; did you mean 'conv4'"),
         (("--set", "augment.jiter=0"), "'jiter'; did you mean 'jitter'"),
-        (("--set", "rate"), "--set takes key=value"),
+        (("--set", "rate"), "--set takes KEY=VALUE"),
         (("--devices", "3"), "1, 2, 4 or 8 devices; 3 were asked for"),
         (("--max-seconds", "-1"), "max_seconds must be a number above 0"),
         (("--validation", "nowhere"), "nowhere does not exist"),

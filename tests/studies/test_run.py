@@ -24,7 +24,6 @@ from sinkshot.errors import InputError
 from sinkshot.studies.code_version import code_version
 from sinkshot.studies.merge import merge, selection, selection_seed
 from sinkshot.studies.processes import _pool
-from sinkshot.studies.progress import RunProgress, now_and_then
 from sinkshot.studies.run import RunStopped
 from sinkshot.studies.study import BankKey, Measure
 
@@ -223,15 +222,6 @@ def test_progress_counts_cells_and_foretells_time(place, catalogue):
     assert states[0].seconds_left is None
     assert all(state.seconds_left > 0 for state in states[1:-1])
     assert states[1].current == "bms, 2-shot"
-
-
-def test_a_log_hears_of_progress_at_most_so_often():
-    now, heard = [0.0], []
-    tell = now_and_then(lambda state: heard.append(state.done), every=30.0, clock=lambda: now[0])
-    for done, second in enumerate((1, 29, 31, 45, 60, 61, 200, 229, 230)):
-        now[0] = second
-        tell(RunProgress(done, 9, 0, None, ""))
-    assert heard == [2, 5, 6, 8]  # at 31, 61, 200 and 230 seconds
 
 
 def test_the_number_of_workers_must_be_sensible(place, catalogue):

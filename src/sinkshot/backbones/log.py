@@ -1,12 +1,10 @@
-"""What a training run tells: metrics as CSV and, if asked, TensorBoard; progress for whoever watches."""
+"""The metrics of a training run as CSV and, if asked, for TensorBoard."""
 
 from __future__ import annotations
 
 import contextlib
 import csv
 import io
-import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,6 @@ from sinkshot.errors import InputError
 from sinkshot.files import replacing
 
 FILE = "metrics.csv"
-LINE_EVERY = 30.0  # seconds between lines where standard error is no terminal
 COLUMNS = ("step", "stage", "epoch", "rate", "loss", "mixed", "label", "rotation", "accuracy", "images_per_second")
 
 
@@ -67,55 +64,3 @@ def _board(folder: Path, upto: int) -> Any:
     except ImportError as error:
         raise InputError("TensorBoard is not installed: pip install 'sinkshot[torch]', or leave it out.") from error
     return SummaryWriter(str(folder), purge_step=upto + 1)
-
-
-class Progress:
-    """Images per second and time left: a bar on a terminal, else a line every half a minute; None: silent."""
-
-    def __init__(self, steps: int, every: float | None = LINE_EVERY) -> None:
-        self.steps, self.every = steps, every
-        self.last = time.monotonic()
-        self.bar: Any = None
-        self.task: Any = None
-        if every is not None and sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, TextColumn
-            from rich.progress import Progress as Bar
-
-            columns = (BarColumn(bar_width=16), TextColumn("{task.description}"))
-            self.bar = Bar(*columns, console=Console(stderr=True), transient=True)
-            self.task = self.bar.add_task("", total=steps)
-            self.bar.start()
-
-    def tell(self, step: int, epoch: float, images_per_second: float, left: float, words: str) -> None:
-        """Show where the run is; `words` say what it has reached."""
-        told = f"step {step:,} of {self.steps:,}, {images_per_second:,.0f} images/s, {clock(left)} left"
-        told += f", epoch {epoch:.1f}, {words}"
-        if self.bar is not None:
-            self.bar.update(self.task, completed=step, description=told)
-        elif self.every is not None and time.monotonic() - self.last >= self.every:
-            self.last = time.monotonic()
-            print(told, file=sys.stderr, flush=True)
-
-    def say(self, message: str) -> None:
-        """Tell something that should stay to be read."""
-        if self.bar is not None:
-            self.bar.console.print(message)
-        elif self.every is not None:
-            print(message, file=sys.stderr, flush=True)
-
-    def close(self) -> None:
-        """Take the bar away."""
-        if self.bar is not None:
-            self.bar.stop()
-
-
-def clock(seconds: float) -> str:
-    """Return a time as a person reads it.
-
-    >>> clock(3725.4), clock(62)
-    ('1:02:05', '1:02')
-    """
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

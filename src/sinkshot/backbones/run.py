@@ -22,7 +22,7 @@ from sinkshot.backbones.datasets import Images
 from sinkshot.backbones.devices import Devices
 from sinkshot.backbones.fit import fitted_steps
 from sinkshot.backbones.learner import Learner
-from sinkshot.backbones.log import Metrics, Progress
+from sinkshot.backbones.log import Metrics
 from sinkshot.backbones.pixels import colours, feed, hold
 from sinkshot.backbones.plan import Plan, plan
 from sinkshot.backbones.recipes import Stage, TrainingRecipe
@@ -31,6 +31,7 @@ from sinkshot.backbones.step import KINDS, ImageViews, optimiser_of, take
 from sinkshot.backbones.validate import accuracies, cell, features_of, score
 from sinkshot.errors import InputError
 from sinkshot.files import replacing
+from sinkshot.progress import ProgressReporter, duration
 
 IN_FLIGHT = 4  # steps that a GPU may lag behind
 ASK_EVERY = 10  # steps between questions of several processes whether to stop
@@ -61,7 +62,8 @@ class Run:
         self.found: dict[str, float] = {}
         self.views, self.seconds = 0, 0.0  # of training in this process
         self.metrics: Metrics | None = None
-        self.progress = Progress(self.total, None)
+        self.progress = ProgressReporter(silent=True)
+        self.bar = self.progress.bar()
 
     @property
     def total(self) -> int:
@@ -118,7 +120,8 @@ class Run:
         how = self.recipe.validation
         cells = [cell(method, shot) for shot in how.shots for method in how.methods] if self.validation else []
         self.metrics = Metrics(self.folder, cells, self.done, tensorboard)
-        self.progress = Progress(self.total, progress_seconds)
+        self.progress = ProgressReporter(progress_seconds, silent=progress_seconds is None)
+        self.bar = self.progress.bar()
         self.progress.say(
             f"{self.recipe.network}: {len(self.images):,} images of {len(self.images.class_names)} classes, "
             f"{self.total:,} steps on {self.devices.world_size} x {self.devices.device.type}"
@@ -216,7 +219,8 @@ class Run:
         words = f"loss {row['loss']:.3f}"
         if self.found:
             words += ", " + ", ".join(f"{name} {100 * value:.2f}" for name, value in self.found.items())
-        self.progress.tell(self.done, row["epoch"], row["images_per_second"], left, words)
+        speed = f"{row['images_per_second']:,.0f} images/s, {duration(left)} left, epoch {row['epoch']:.1f}"
+        self.bar(self.done, self.total, f"step {self.done:,} of {self.total:,}, {speed}, {words}")
 
     def _zeros(self) -> Tensor:
         return torch.zeros(len(KINDS), device=self.devices.device)

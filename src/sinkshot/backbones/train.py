@@ -17,11 +17,11 @@ from sinkshot import locks
 from sinkshot.backbones import processes, state
 from sinkshot.backbones.datasets import Images
 from sinkshot.backbones.devices import reproducible, start
-from sinkshot.backbones.log import LINE_EVERY
 from sinkshot.backbones.recipes import TrainingRecipe
 from sinkshot.backbones.run import Run
 from sinkshot.backbones.validate import rehearse
 from sinkshot.errors import InputError, number
+from sinkshot.progress import LINE_EVERY
 
 
 @dataclass(frozen=True)

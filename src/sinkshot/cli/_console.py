@@ -8,14 +8,11 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.segment import Segment
 
 from sinkshot.errors import InputError, printable
@@ -96,20 +93,6 @@ def _tell_log() -> None:
     log = logging.getLogger("sinkshot")
     log.handlers, log.propagate = [_Saying()], False
     log.setLevel(logging.INFO)
-
-
-@contextmanager
-def progress_bar() -> Iterator[Callable[[str], Callable[[int, int], None]]]:
-    """Give out progress callbacks, one bar for each title; bars are drawn only where standard error is a terminal."""
-    columns = (TextColumn("{task.description:<28}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as bars:
-
-        def bar(title: str) -> Callable[[int, int], None]:
-            task = bars.add_task(escape(printable(title)), total=None)
-            return lambda done, total: bars.update(task, completed=done, total=total)
-
-        yield bar
 
 
 def percent(value: float, interval: float | None = None) -> str:

@@ -17,7 +17,8 @@ from sinkshot.cli._console import guarded, out, percent, print_json
 from sinkshot.cli.reproduce import STORE
 from sinkshot.errors import InputError, unknown_name
 from sinkshot.evaluate import half_width
-from sinkshot.open_set import TITLES, sign
+from sinkshot.open_set import TITLES
+from sinkshot.report.pairs import paired
 from sinkshot.studies.resolve import canonical
 from sinkshot.studies.store import Store, StoredResult
 
@@ -123,15 +124,11 @@ def differences(one: StoredResult, other: StoredResult, cell: str) -> Iterator[D
         of_one, of_other = one.values(name), other.values(name)
         if of_one is None or of_other is None:
             continue
-        count = min(len(of_one), len(of_other))
         if same:
-            apart = of_one[:count] - of_other[:count]  # [R]
-            won, lost = (int((way * sign(name) * apart > 0).sum()) for way in (1, -1))
-            means = float(of_one[:count].mean()), float(of_other[:count].mean())
-            counts = {"wins": won, "ties": count - won - lost, "losses": lost}
-            yield Difference(
-                cell, metric, *means, float(apart.mean()), half_width(apart), (count, count), True, **counts
-            )
+            apart, counts = paired(of_one, of_other, name)
+            size = len(apart)
+            means = float(of_one[:size].mean()), float(of_other[:size].mean())
+            yield Difference(cell, metric, *means, float(apart.mean()), half_width(apart), (size, size), True, *counts)
         else:
             means = float(of_one.mean()), float(of_other.mean())
             width = math.hypot(half_width(of_one), half_width(of_other))

@@ -11,10 +11,11 @@ import typer
 from rich.table import Table
 
 from sinkshot.bank import FeatureBank, load
-from sinkshot.cli._console import INTERRUPTED, guarded, out, percent, progress_bar, say
+from sinkshot.cli._console import INTERRUPTED, guarded, out, percent, say
 from sinkshot.episodes import Recipe
 from sinkshot.errors import InputError
 from sinkshot.evaluate import Interrupted, evaluate
+from sinkshot.progress import ProgressReporter
 from sinkshot.report.demo import DemoRow, PaperValue, demo_page
 
 _WIDE_ENOUGH = 104  # columns of the whole table
@@ -74,7 +75,7 @@ def must_be_writable(page: Path) -> None:
 def measure(bank: FeatureBank, episodes: int, seed: int) -> tuple[list[DemoRow], bool]:
     """Evaluate every entry at 1 and 5 shots on the same episodes; False where an interrupt came before the last."""
     rows: list[DemoRow] = []
-    with progress_bar() as bar, suppress(Interrupted):
+    with ProgressReporter() as progress, suppress(Interrupted):
         for label, method, chain, paper in ENTRIES:
             one, five = (
                 evaluate(
@@ -82,7 +83,7 @@ def measure(bank: FeatureBank, episodes: int, seed: int) -> tuple[list[DemoRow],
                     Recipe(shot=shot, episodes=episodes, seed=seed),
                     method=method,
                     preprocess=chain,
-                    progress=bar(f"{label}, {shot}-shot"),
+                    progress=progress.bar(f"{label}, {shot}-shot"),
                 )
                 for shot in (1, 5)
             )

@@ -13,15 +13,16 @@ from rich.table import Table
 from sinkshot import methods as registry
 from sinkshot.bank import load
 from sinkshot.classes import part
-from sinkshot.cli._console import INTERRUPTED, guarded, out, percent, print_json, progress_bar, say
+from sinkshot.cli._console import INTERRUPTED, guarded, out, percent, print_json, say
+from sinkshot.cli.set_option import parse_settings
 from sinkshot.episodes import Recipe
 from sinkshot.errors import InputError, unknown_name
 from sinkshot.evaluate import Interrupted, Paired, Result, compare
 from sinkshot.evaluate import evaluate as run
 from sinkshot.open_set import OPEN_SET, TITLES
+from sinkshot.progress import ProgressReporter
 from sinkshot.query_sizes import ALPHA, RATIO
 
-_WORDS = {"none": None, "true": True, "false": False}
 _FEW = 5  # methods: up to here every pair of them is compared, beyond that all with one
 
 
@@ -68,7 +69,7 @@ def evaluate(
     stopped = False
     if of_group:
         recipe.draw(bank.labels, 0, 1, bank.class_names)  # what is wrong with it is wrong for all of them
-    with progress_bar() as bar:
+    with ProgressReporter() as progress:
         for name in names:
             try:
                 result = run(
@@ -79,7 +80,7 @@ def evaluate(
                     base=base_bank,
                     device=device,
                     engine=engine,
-                    progress=bar(name),
+                    progress=progress.bar(name),
                     **hyper[name],
                 )
             except Interrupted as interrupt:
@@ -117,39 +118,18 @@ def hyper_parameters(names: list[str], settings: list[str]) -> dict[str, dict[st
     """Read --set options: KEY=VALUE goes to every method that has KEY, METHOD.KEY=VALUE to one."""
     known = {name: registry.get(name).hyper for name in names}
     chosen: dict[str, dict[str, Any]] = {name: {} for name in names}
-    for setting in settings:
-        key, equals, value = setting.partition("=")
-        if not equals:
-            raise InputError(f"--set takes KEY=VALUE, such as epochs=40; {setting!r} was given.")
+    for key, value in parse_settings(settings, example="epochs=40"):
         prefix, dot, rest = key.partition(".")
         takers, key = ([prefix], rest) if dot and prefix in known else (names, key)
         having = [name for name in takers if key in known[name]]
         special = [name for name in having if key in registry.get(name).fixed]
-        if special and (len(having) > 1 or parse_value(value) is None):
+        if special and (len(having) > 1 or value is None):
             raise InputError(f"{key} is what makes {special[0]} a method of its own; set it by METHOD.{key}=VALUE.")
         if not having:
             raise unknown_name(f"hyper-parameter of {', '.join(takers)}", key, {k for n in takers for k in known[n]})
         for name in having:
-            chosen[name][key] = parse_value(value)
+            chosen[name][key] = value
     return chosen
-
-
-def parse_value(text: str) -> Any:
-    """Read a number, `none`, `true` or `false`, a comma-separated list of these, or else the text itself.
-
-    >>> parse_value("40"), parse_value("0.5,0.5"), parse_value("auto"), parse_value("false")
-    (40, [0.5, 0.5], 'auto', False)
-    """
-    if text.lower() in _WORDS:
-        return _WORDS[text.lower()]
-    if "," in text:
-        return [parse_value(part) for part in text.split(",")]
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
 
 
 def notes(results: list[Result], preprocess: str | None) -> list[str]:

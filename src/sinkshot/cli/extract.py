@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from sinkshot.cli._console import guarded, out, print_json, progress_bar, say
-from sinkshot.cli.evaluate import parse_value
+from sinkshot.cli._console import guarded, out, print_json, say
+from sinkshot.cli.set_option import parse_settings, parse_value
 from sinkshot.errors import InputError
-
-EVERY = 30.0  # seconds between lines that tell how far it is, where there is no terminal
+from sinkshot.progress import LINE_EVERY, ProgressReporter, duration
 
 
 @guarded
@@ -64,7 +59,7 @@ def extract(
     if target.suffix.lower() != ".safetensors":
         raise InputError(f"{target}: a bank is written as .safetensors; `sinkshot convert` makes other formats of it.")
     must_be_free(target)
-    found = checkpoints.load(weights, backbone, size, **_options(settings or []))
+    found = checkpoints.load(weights, backbone, size, **dict(parse_settings(settings or [], example="widen=10")))
     found = replace(
         found,
         mean=found.mean if mean is None else triple(_numbers("--mean", mean)),
@@ -72,14 +67,16 @@ def extract(
     )
     side = found.size if size is None else size
     listed = datasets.load(images, layout, split, data_set=data_set, size=side, margin=margin)
-    with progress_bar() as bar:
-        datasets.check(listed, decode=decode, subset=subset, progress=bar("checking images"))
+    with ProgressReporter() as reporter:
+        datasets.check(listed, decode=decode, subset=subset, progress=reporter.bar("checking images"))
     means = None if base_means is None else steps.base_means_in(base_means, found)
     facts = {"weights": "timm" if weights is None else weights.name}
     try:
-        with _meter() as tell:
+        with ProgressReporter(LINE_EVERY) as reporter:
             options: dict[str, Any] = {"batch": batch, "device": device, "precision": precision, "store": store}
-            done = steps.extract(found, listed, target, base=means, meta=facts, progress=tell, **options)
+            done = steps.extract(
+                found, listed, target, base=means, meta=facts, progress=_speed(reporter.bar()), **options
+            )
     except KeyboardInterrupt:
         say(f"what is done is kept in {target}.part; the same command goes on from there")
         raise
@@ -112,16 +109,6 @@ def _needs_torch() -> None:
         raise InputError(f"extraction needs {' and '.join(missing)}: pip install 'sinkshot[torch]'.")
 
 
-def _options(settings: list[str]) -> dict[str, Any]:
-    chosen = {}
-    for setting in settings:
-        key, equals, value = setting.partition("=")
-        if not equals:
-            raise InputError(f"--set takes KEY=VALUE, such as widen=10; {setting!r} was given.")
-        chosen[key] = parse_value(value)
-    return chosen
-
-
 def _numbers(option: str, text: str) -> list[float]:
     values = parse_value(text)
     if not isinstance(values, list) or len(values) != 3 or not all(isinstance(v, int | float) for v in values):
@@ -129,27 +116,16 @@ def _numbers(option: str, text: str) -> list[float]:
     return [float(value) for value in values]
 
 
-@contextmanager
-def _meter() -> Iterator[Callable[[int, int], None]]:
-    """Tell how many images are done, how many a second, and how long it will take: a bar, or a line now and then."""
-    began, told = time.monotonic(), time.monotonic()
-    first: int | None = None
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[speed]}"), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bars:
-        task = bars.add_task("images", total=None, speed="")
+def _speed(bar: Callable[..., None]) -> Callable[[int, int], None]:
+    """Report images per second, counted from the first call: what was done before this run does not count."""
+    first: tuple[int, float] | None = None
 
-        def tell(done: int, total: int) -> None:
-            nonlocal first, told, began
-            now = time.monotonic()
-            if first is None:
-                first, began = done, now
-                bars.update(task, completed=done, total=total)
-                return
-            speed = (done - first) / max(now - began, 1e-9)
-            bars.update(task, completed=done, total=total, speed=f"{speed:,.0f} images/s")
-            if not sys.stderr.isatty() and now - told > EVERY:
-                told = now
-                left = (total - done) / max(speed, 1e-9)
-                say(f"{done:,} of {total:,} images, {speed:,.0f} a second, {left / 60:.1f} minutes left")
+    def tell(done: int, total: int) -> None:
+        nonlocal first
+        if first is None:
+            first = done, time.monotonic()
+        speed = (done - first[0]) / max(time.monotonic() - first[1], 1e-9)
+        left = f", {speed:,.0f} images/s, {duration((total - done) / speed)} left" if speed else ""
+        bar(done, total, f"{done:,} of {total:,} images{left}")
 
-        yield tell
+    return tell

@@ -7,28 +7,24 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, TextColumn
-from rich.progress import Progress as Bars
 
 from sinkshot.cli._console import INTERRUPTED, guarded, out, print_json, say
 from sinkshot.cli.print_leaderboards import print_boards
 from sinkshot.cli.print_studies import answer, listed, print_claims, print_list, print_missing, print_tables
-from sinkshot.errors import InputError, printable, whole
+from sinkshot.errors import InputError, whole
+from sinkshot.progress import LINE_EVERY, ProgressReporter, duration
 from sinkshot.studies import parse
 from sinkshot.studies.catalogue import Catalogue
 from sinkshot.studies.expand import expand
-from sinkshot.studies.progress import now_and_then
-from sinkshot.studies.run import RunProgress, RunStopped, run
+from sinkshot.studies.progress import RunProgress
+from sinkshot.studies.run import RunStopped, run
 from sinkshot.studies.store import Store
 from sinkshot.studies.study import Study
 
 STORE = "results.sqlite"
-LINE_EVERY = 30.0  # seconds between two lines in a log
 
 
 @guarded
@@ -116,24 +112,15 @@ def prepared(folder: Path, store: Path | None) -> Path:
 
 @contextmanager
 def progress_line(every: float = LINE_EVERY) -> Iterator[Callable[[RunProgress], None]]:
-    """Give out what tells on standard error how far a run is: a bar in a terminal, else a line now and then."""
-    if not sys.stderr.isatty():
-        yield now_and_then(lambda state: say(in_a_line(state)), every)
-        return
-    columns = (TextColumn("{task.fields[cells]}"), BarColumn(), TextColumn("{task.fields[left]}  {task.description}"))
-    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task("", total=None, cells="looking at the banks", left="")
+    """Yield a callback that reports the progress of a run on standard error."""
+    with ProgressReporter(every) as reporter:
+        bar = reporter.bar(text="looking at the banks")
+        total = 0
 
         def tell(state: RunProgress) -> None:
-            known: dict[str, Any] = {"cells": f"{state.done} of {state.cells} cells", "left": time_left(state)}
-            total = bars.tasks[0].total or max(1, state.episodes_left)
-            bars.update(
-                task,
-                description=escape(printable(state.current)),
-                total=total,
-                completed=total - state.episodes_left,
-                **known,
-            )
+            nonlocal total
+            total = max(total, state.episodes_left, 1)
+            bar(total - state.episodes_left, total, in_a_line(state))
 
         yield tell
 
@@ -147,19 +134,6 @@ def in_a_line(state: RunProgress) -> str:
     parts = [
         f"{state.done} of {state.cells} cells are done",
         f"{state.episodes_left:,} episodes to go",
-        time_left(state),
+        "" if state.seconds_left is None else f"{duration(state.seconds_left)} left",
     ]
     return ", ".join(filter(None, parts)) + f" ({state.current})"
-
-
-def time_left(state: RunProgress) -> str:
-    """Say how long the rest will take.
-
-    >>> time_left(RunProgress(3, 80, 77_000, 272.4, "bms, 5-shot"))
-    '4:32 left'
-    """
-    if state.seconds_left is None:
-        return ""
-    minutes, seconds = divmod(round(state.seconds_left), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02} left" if hours else f"{minutes}:{seconds:02} left"

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sinkshot.cli._console import FAILED, INTERRUPTED, guarded, out, percent, print_json, progress_bar, say
+from sinkshot.cli._console import FAILED, INTERRUPTED, guarded, out, percent, print_json, say
+from sinkshot.cli.set_option import parse_settings
 from sinkshot.errors import InputError
+from sinkshot.progress import ProgressReporter
 
 if TYPE_CHECKING:
     from sinkshot.backbones.datasets import Images
@@ -92,10 +94,10 @@ def _check(parts: list[Images], size: int, decode: bool, subset: bool) -> None:
     from sinkshot.backbones.datasets.images import complain, problems
 
     faults: list[str] = []
-    with progress_bar() as bar:
+    with ProgressReporter() as progress:
         for part in parts:
             sized = dataclasses.replace(part, size=size)
-            faults += problems(sized, decode, subset, bar(f"checking {part.meta.get('split', '')} images"))
+            faults += problems(sized, decode, subset, progress.bar(f"checking {part.meta.get('split', '')} images"))
     complain(faults)
 
 
@@ -127,20 +129,11 @@ def _changes(
     recipe: str, network: str | None, epochs: float | None, fit_seconds: float, seed: int | None, given: list[str]
 ) -> dict[str, Any]:
     """Collect what differs from the recipe, by key."""
-    import tomllib
-
     from sinkshot.backbones import recipes
-    from sinkshot.foreign import texts
 
     found: dict[str, Any] = {}
-    for text in given:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise InputError(f"--set takes key=value, such as stage.train.rate=0.1; {text!r} was given.")
-        try:
-            found[key.strip()] = texts.toml(f"x = {value}")["x"]
-        except tomllib.TOMLDecodeError:
-            found[key.strip()] = value.strip()
+    for key, value in parse_settings(given, example="stage.train.rate=0.1"):
+        found[key] = "none" if value is None else value  # TOML has no none, and the text is a choice of some keys
     single = {"network": network, "seconds": fit_seconds or None, "seed": seed}
     found |= {key: value for key, value in single.items() if value is not None}
     if epochs is not None:

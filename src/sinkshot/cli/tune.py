@@ -10,11 +10,12 @@ from rich.table import Table
 
 from sinkshot.bank import FeatureBank, load
 from sinkshot.classes import check_split, others
-from sinkshot.cli._console import INTERRUPTED, guarded, out, percent, print_json, progress_bar, say
-from sinkshot.cli.evaluate import parse_value
+from sinkshot.cli._console import INTERRUPTED, guarded, out, percent, print_json, say
+from sinkshot.cli.set_option import parse_value
 from sinkshot.episodes import Recipe
 from sinkshot.errors import InputError
 from sinkshot.open_set import TITLES, Metric, sign
+from sinkshot.progress import ProgressReporter
 from sinkshot.query_sizes import ALPHA, RATIO
 from sinkshot.tuning import Candidate, Stopped, Tuned
 from sinkshot.tuning import tune as search
@@ -58,7 +59,7 @@ def tune(
     if metric not in get_args(Metric):
         raise InputError(f"--metric is {', '.join(get_args(Metric))}; {metric!r} was given.")
     try:
-        with progress_bar() as bar:
+        with ProgressReporter() as progress:
             found = search(
                 bank,
                 recipe,
@@ -71,7 +72,7 @@ def tune(
                 base=load(base) if base else None,
                 device=device,
                 engine=engine,
-                progress=bar(method),
+                progress=progress.bar(method),
             )
     except Stopped as stopped:
         if stopped.tuned is not None and not as_json:

@@ -37,13 +37,18 @@ class Match:
         return "level" if single else standing(self.better * self.difference, self.ci95)
 
 
-def match(a: NDArray[Any], b: NDArray[Any], metric: str = "accuracy") -> Match:
-    """Set values [R] of the same episodes against each other; the longer of the two is cut."""
+def paired(a: NDArray[Any], b: NDArray[Any], metric: str) -> tuple[NDArray[np.float64], tuple[int, int, int]]:
+    """Return a - b [R] on the same episodes, and in how many a wins, ties and loses; the longer one is cut."""
     same = min(len(a), len(b))
     apart = np.asarray(a[:same], dtype=np.float64) - np.asarray(b[:same], dtype=np.float64)
-    better = sign(metric)
-    won, lost = int((better * apart > 0).sum()), int((better * apart < 0).sum())
-    return Match(100 * float(apart.mean()), 100 * half_width(apart), won, same - won - lost, lost, better)
+    won, lost = (int((side * sign(metric) * apart > 0).sum()) for side in (1, -1))
+    return apart, (won, same - won - lost, lost)
+
+
+def match(a: NDArray[Any], b: NDArray[Any], metric: str = "accuracy") -> Match:
+    """Compare values [R] on the same episodes."""
+    apart, counts = paired(a, b, metric)
+    return Match(100 * float(apart.mean()), 100 * half_width(apart), *counts, sign(metric))
 
 
 @dataclass(frozen=True)

@@ -22,21 +22,6 @@ class RunProgress:
     current: str
 
 
-def now_and_then(
-    tell: Callable[[RunProgress], None], every: float, clock: Callable[[], float] = time.monotonic
-) -> Callable[[RunProgress], None]:
-    """Return what passes a state on to `tell` at most once in `every` seconds, for the first time after as many."""
-    last = clock()
-
-    def seldom(state: RunProgress) -> None:
-        nonlocal last
-        if clock() - last >= every:
-            last = clock()
-            tell(state)
-
-    return seldom
-
-
 class Meter:
     """Counts chunks and foretells the rest.
 
