@@ -147,10 +147,10 @@ def test_a_prior_is_refused_by_methods_without_one(blobs):
 
 @pytest.mark.parametrize("name", ["ncm", "pt-map", "soft-kmeans"])
 def test_threads_change_nothing(blobs, monkeypatch, name):
-    monkeypatch.setattr(engines.Engine, "chunk_bytes", 20_000)
+    monkeypatch.setattr(engines.ENGINES["numpy"], "chunk_bytes", 20_000)
     results = []
     for threads in (1, 3):
-        monkeypatch.setattr("sinkshot.engines.numpy_engine.cores", lambda threads=threads: threads)
+        monkeypatch.setattr("sinkshot.engines.base.cores", lambda threads=threads: threads)
         results.append(evaluate(blobs, SMALL, method=name, preprocess="PEMnE", engine="numpy"))
     np.testing.assert_array_equal(results[0].per_episode, results[1].per_episode)
 

@@ -3,6 +3,9 @@
 An engine applies the part of the chain that acts on rows alone to the whole bank, once, and then turns chunks of
 episodes into accuracies. `numpy` and `torch` run the readable method on gathered features and can do everything;
 `numba` and `triton` go from row numbers to answers in fused kernels, where method, chain and size allow it.
+
+Read in this order: `job` (what is asked), `base` (what all engines share), `readable` and `fused` (what two of them
+share), then an engine; `metrics` compares answers with labels.
 """
 
 from __future__ import annotations
@@ -11,21 +14,22 @@ import importlib.util
 import shutil
 
 from sinkshot import preprocess
+from sinkshot.engines.base import Engine
 from sinkshot.engines.job import Job
 from sinkshot.engines.numba_engine import NumbaEngine
-from sinkshot.engines.numpy_engine import Engine
+from sinkshot.engines.numpy_engine import NumPyEngine
 from sinkshot.engines.torch_engine import TorchEngine, check_torch
 from sinkshot.engines.triton_engine import TritonEngine
 from sinkshot.errors import InputError, unknown_name
 
 __all__ = ["ENGINES", "Engine", "Job", "check_torch", "pick"]
 
-ENGINES: dict[str, type[Engine]] = {engine.name: engine for engine in (Engine, NumbaEngine, TorchEngine, TritonEngine)}
+ENGINES: dict[str, type[Engine]] = {e.name: e for e in (NumPyEngine, NumbaEngine, TorchEngine, TritonEngine)}
 _ON_CPU, _ON_GPU = ("numba", "numpy"), ("triton", "torch")  # by preference
 
 
 def pick(name: str, device: str, job: Job) -> Engine:
-    """Return the engine asked for, or under "auto" the fastest that takes the job on that device."""
+    """Return the engine of that name, or with "auto" the fastest one that takes the job on the device."""
     if name != "auto" and name not in ENGINES:
         raise unknown_name("engine", name, ["auto", *ENGINES])
     if device == "auto":

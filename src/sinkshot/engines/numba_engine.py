@@ -1,17 +1,18 @@
-"""The engine of compiled code on the CPU."""
+"""The engine of compiled kernels on the CPU."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from sinkshot.engines.job import Job, by_inner_products, epochs_of, prior_is
+from sinkshot.engines.fused import FusedEngine
+from sinkshot.engines.job import Job, by_inner_products, epochs_of
 from sinkshot.engines.metrics import OUT_OF_RANGE
-from sinkshot.engines.numpy_engine import Engine
 from sinkshot.episodes import Episodes
 from sinkshot.errors import InputError
 from sinkshot.methods import bms
-from sinkshot.methods.priors import estimate
-from sinkshot.task import Array, Scores
+from sinkshot.task import Array
 
 _MOST_ROWS = 600  # of an episode: its Gram matrix should stay in a core's cache
 _GRAM_BYTES = 32 << 20  # of Gram matrices at once, where NumPy goes on with them
@@ -19,26 +20,26 @@ _WORK = 2_000_000_000  # rows^2 * way * (epochs + 1) of the episodes of one chun
 _PAYS_FROM = 500  # episodes: below, NumPy is done before a compiler would be
 
 
-class NumbaEngine(Engine):
-    """Compiled code on the CPU: BMS in one fused pass, other methods of inner products on Gram matrices made by it."""
+class NumbaEngine(FusedEngine):
+    """Compiled code on the CPU: BMS in one fused pass, other methods on Gram matrices."""
 
     name = "numba"
 
     @classmethod
     def takes(cls, job: Job) -> bool:
-        """Whether the method needs inner products alone, and the chain and the size allow to make them."""
+        """Whether the method needs inner products alone, and chain and task size allow a Gram matrix."""
         return by_inner_products(job) and job.rows <= _MOST_ROWS
 
     @classmethod
     def pays(cls, job: Job) -> bool:
-        """Whether the job is long enough to wait for a compiler, should nothing be found on disk."""
+        """Whether the job is long enough to wait for the compiler, should its code not be on disk."""
         return job.total >= _PAYS_FROM
 
     def _threads(self) -> int:
         return 1 if self._fused() else super()._threads()  # compiled code has its own
 
     def _chunk_size(self) -> int:
-        """As much as is done in about a second, or as NumPy handles well where it does the rest."""
+        """About a second of work; where NumPy does the rest, what fits its cache."""
         job = self.job
         if not self._fused():
             return max(1, min(128, _GRAM_BYTES // (4 * job.rows**2)))
@@ -53,22 +54,17 @@ class NumbaEngine(Engine):
             raise InputError(OUT_OF_RANGE)
         return rows
 
-    def _scores(self, rows: Array, chunk: Episodes) -> Scores:
-        from sinkshot.kernels import bms_numba, gram_numba
+    def _gram_matrices(self, rows: Array, chunk: Episodes) -> Array:
+        from sinkshot.kernels import gram_numba
 
-        way, hyper = self.job.recipe.way, self._hyper(chunk)
         centre, normalise = self._gram_steps()
-        if not self._fused() or prior_is(hyper, "estimated"):
-            with self._timed("prepare"):
-                both = np.hstack([chunk.support, chunk.query])  # [R, N]
-                matrices = gram_numba.gram_matrices(rows, both, centre=centre, normalise=normalise)
-                task = self._gram_task(matrices, chunk.support_labels)
-        with self._timed("classify"):
-            if not self._fused():
-                return self.job.method.function(task, **hyper)
-            shares = estimate(task) if prior_is(hyper, "estimated") else hyper["prior"]
-            settings = bms.decide(way, chunk.support.shape[1], **{**hyper, "prior": shares})
-            arrays = (rows, chunk.support, chunk.support_labels, chunk.query)
-            return Scores(
-                bms_numba.bms_episodes(*arrays, way=way, centre=centre, normalise=normalise, settings=settings)
-            )
+        both = np.hstack([chunk.support, chunk.query])  # [R, N]
+        return gram_numba.gram_matrices(rows, both, centre=centre, normalise=normalise)
+
+    def _bms(self, rows: Array, episodes: Any, hyper: dict[str, Any]) -> Array:
+        from sinkshot.kernels import bms_numba
+
+        way, (centre, normalise) = self.job.recipe.way, self._gram_steps()
+        settings = bms.decide(way, episodes.support.shape[1], **hyper)
+        arrays = (rows, episodes.support, episodes.support_labels, episodes.query)
+        return bms_numba.bms_episodes(*arrays, way=way, centre=centre, normalise=normalise, settings=settings)

@@ -11,24 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkshot.bank import FeatureBank
+from sinkshot.engines.base import Engine
 from sinkshot.engines.job import Job
-from sinkshot.engines.numpy_engine import Engine
+from sinkshot.engines.readable import ReadableEngine
 from sinkshot.errors import InputError
 from sinkshot.task import Array
 
 _SENT: WeakKeyDictionary[FeatureBank, dict[str, Array]] = WeakKeyDictionary()
 
 
-class TorchEngine(Engine):
-    """The readable code on torch tensors: any device that torch knows."""
+class TorchArrays(Engine):
+    """An engine whose arrays are torch tensors on its device."""
 
-    name = "torch"
-
-    def __init__(self, job: Job, device: str) -> None:
-        super().__init__(job, device)
-        self.chunk_bytes = 8 << 20 if device == "cpu" else 1 << 30  # a CPU's cache is small
-
-    def _quiet(self) -> AbstractContextManager[object]:
+    def _blas_threads(self) -> AbstractContextManager[object]:
         return nullcontext()
 
     def _threads(self) -> int:
@@ -40,15 +35,25 @@ class TorchEngine(Engine):
         return torch.from_numpy(np.array(values)).to(self.device)
 
     def _features(self) -> Array:
-        """The bank on the device: it is sent there once, and stays as long as the bank itself."""
+        """The bank on the device: sent there once, and kept as long as the bank itself."""
         here = _SENT.setdefault(self.job.bank, {})
         if self.device not in here:
             here[self.device] = self._array(self.job.bank.features)
         return here[self.device]
 
 
+class TorchEngine(TorchArrays, ReadableEngine):
+    """The readable code on torch tensors: any device that torch knows."""
+
+    name = "torch"
+
+    def __init__(self, job: Job, device: str) -> None:
+        super().__init__(job, device)
+        self.chunk_bytes = 8 << 20 if device == "cpu" else 1 << 30  # a CPU's cache is small
+
+
 def check_torch(device: str) -> None:
-    """Refuse a device that torch cannot use here, in a sentence."""
+    """Raise an InputError if torch cannot use the device."""
     if importlib.util.find_spec("torch") is None:
         raise InputError("this engine needs torch, which is not installed: pip install 'sinkshot[torch]'.")
     import torch
@@ -56,5 +61,5 @@ def check_torch(device: str) -> None:
     try:
         torch.zeros(1, device=device).cpu()
     except (RuntimeError, AssertionError, ImportError) as error:  # NotImplementedError is a RuntimeError
-        reason = str(error).split("\n")[0].split(". ")[0].removesuffix(".")  # the rest speaks to makers of torch
+        reason = str(error).split("\n")[0].split(". ")[0].removesuffix(".")  # the rest is for torch developers
         raise InputError(f"torch cannot use the device {device!r} here: {reason}.") from None

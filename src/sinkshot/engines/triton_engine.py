@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from sinkshot.arrays import to_numpy
+from sinkshot.engines.base import DRAWN_AT_ONCE, Judged
+from sinkshot.engines.fused import FusedEngine
 from sinkshot.engines.job import Job, by_inner_products, prior_is
-from sinkshot.engines.numpy_engine import DRAWN_AT_ONCE, Judged
-from sinkshot.engines.torch_engine import TorchEngine
+from sinkshot.engines.torch_engine import TorchArrays
 from sinkshot.episodes import Episodes, Recipe, by_class
 from sinkshot.methods import bms
-from sinkshot.methods.priors import estimate
-from sinkshot.task import Array, Scores
+from sinkshot.task import Array
 
 _ON_DEVICE_AT_ONCE = 1 << 16  # episodes
 
 
-class TritonEngine(TorchEngine):
+class TritonEngine(TorchArrays, FusedEngine):
     """Fused kernels on the GPU, the draw of balanced episodes included."""
 
     name = "triton"
 
     @classmethod
     def takes(cls, job: Job) -> bool:
-        """Whether the method needs inner products alone, and the chain and the size allow to make them."""
+        """Whether the method needs inner products alone, and chain and task size suit the kernels."""
         if not all(importlib.util.find_spec(name) for name in ("torch", "triton")):
             return False
         from sinkshot.kernels import bms_triton
@@ -54,34 +54,25 @@ class TritonEngine(TorchEngine):
                 drawn = bms_triton.draw_balanced(order, starts, sizes, recipe, first, count)
             with self._timed("classify"):
                 right = bms_triton.accuracy(self._bms(rows, drawn, self.job.hyper), drawn.query_labels)
-                result = np.asarray(right.cpu())
+                result = to_numpy(right)
             yield result, {}
 
     def _chunk_size(self) -> int:
         return DRAWN_AT_ONCE
 
-    def _bms(self, rows: Array, drawn: Any, hyper: dict[str, Any]) -> Array:
+    def _gram_matrices(self, rows: Array, chunk: Episodes) -> Array:
+        from sinkshot.kernels import bms_triton
+
+        centre, normalise = self._gram_steps()
+        both = self._array(np.hstack([chunk.support, chunk.query]))  # [R, N]
+        return bms_triton.gram_matrices(rows, both, centre=centre, normalise=normalise)
+
+    def _bms(self, rows: Array, episodes: Any, hyper: dict[str, Any]) -> Array:
         from sinkshot.kernels import bms_triton
 
         way, (centre, normalise) = self.job.recipe.way, self._gram_steps()
-        settings = bms.decide(way, drawn.support.shape[1], **hyper)
-        arrays = (rows, drawn.support, drawn.support_labels, drawn.query)
-        return bms_triton.bms_episodes(*arrays, way=way, centre=centre, normalise=normalise, settings=settings)
-
-    def _scores(self, rows: Array, chunk: Episodes) -> Scores:
-        from sinkshot.kernels import bms_triton
-
-        names = ("support", "support_labels", "query")
-        here = SimpleNamespace(**{name: self._array(getattr(chunk, name)) for name in names})
-        hyper = self._hyper(chunk)
-        if not self._fused() or prior_is(hyper, "estimated"):
-            with self._timed("prepare"):
-                centre, normalise = self._gram_steps()
-                both = self._array(np.hstack([chunk.support, chunk.query]))  # [R, N]
-                matrices = bms_triton.gram_matrices(rows, both, centre=centre, normalise=normalise)
-                task = self._gram_task(matrices, here.support_labels)
-        with self._timed("classify"):
-            if not self._fused():
-                return self.job.method.function(task, **hyper)
-            shares = estimate(task) if prior_is(hyper, "estimated") else hyper["prior"]
-            return Scores(self._bms(rows, here, {**hyper, "prior": shares}))
+        arrays = [episodes.support, episodes.support_labels, episodes.query]
+        if isinstance(episodes, Episodes):
+            arrays = [self._array(array) for array in arrays]
+        settings = bms.decide(way, arrays[0].shape[1], **hyper)
+        return bms_triton.bms_episodes(rows, *arrays, way=way, centre=centre, normalise=normalise, settings=settings)

@@ -1,0 +1,125 @@
+"""What all engines share: drawing chunks of episodes, threads, timing, and metrics of the answers."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from threading import Lock
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkshot import preprocess
+from sinkshot.engines.job import Job, prior_is, true_shares
+from sinkshot.engines.metrics import accuracy, rejection
+from sinkshot.episodes import Episodes
+from sinkshot.task import Array, Scores
+from sinkshot.threads import ONE_BLAS_THREAD, cores, in_order
+
+STAGES = ("sample", "prepare", "classify")
+Judged = tuple[NDArray[np.float64], Mapping[str, NDArray[np.float64]]]
+"""Accuracies [r] and, under `open-set`, the measures of `sinkshot.open_set` by name, [r] each."""
+DRAWN_AT_ONCE = 4096  # episodes
+_MOST_THREADS = 8  # beyond, they wait for the interpreter
+
+
+class Engine(ABC):
+    """Turns the episodes of a job into metrics, chunk by chunk. Subclasses compute the scores of a chunk."""
+
+    name: ClassVar[str]
+
+    def __init__(self, job: Job, device: str) -> None:
+        self.job, self.device = job, device
+        self.seconds = dict.fromkeys(STAGES, 0.0)
+        self.zero_rows = 0
+        self.row_wise, self.task_wise = preprocess.split(job.steps)
+        self.base_mean = preprocess.base_mean_of(job.means, job.base)
+        self.lock, self.threads = Lock(), self._threads()
+
+    @classmethod
+    def takes(cls, job: Job) -> bool:
+        """Whether this engine can do the job."""
+        return True
+
+    @classmethod
+    def pays(cls, job: Job) -> bool:
+        """Whether "auto" should choose this engine for a job that it takes."""
+        return True
+
+    def run(self) -> Iterator[Judged]:
+        """Yield accuracies and measures of the open set chunk by chunk."""
+        with self._timed("prepare", self.threads):
+            rows = self._rows()
+        with self._blas_threads():
+            yield from in_order(lambda chunk: self._judged(rows, chunk), self._chunks(), self.threads)
+
+    def _judged(self, rows: Array, chunk: Episodes) -> Judged:
+        """Accuracies and measures of the open set of a chunk."""
+        scores = self._scores(rows, chunk)
+        with self._timed("classify"):
+            return accuracy(scores, chunk), rejection(scores, chunk) if self.job.recipe.protocol == "open-set" else {}
+
+    def _threads(self) -> int:
+        """Chunks computed at a time: one thread each, since the arrays of an episode are too small to share."""
+        return min(_MOST_THREADS, cores())
+
+    def _blas_threads(self) -> AbstractContextManager[object]:
+        """Keep BLAS to one thread: on matrices of an episode's size, more threads only wait for each other."""
+        return ONE_BLAS_THREAD
+
+    @contextmanager
+    def _timed(self, stage: str, threads: int = 1) -> Iterator[None]:
+        """Add the wall time inside to a stage, weighted by the share of the engine's threads that it keeps busy."""
+        start = time.perf_counter()
+        yield
+        with self.lock:
+            self.seconds[stage] += (time.perf_counter() - start) * threads / self.threads
+
+    def _array(self, values: NDArray[Any]) -> Array:
+        """Move an array to the engine's library and device."""
+        return values
+
+    def _features(self) -> Array:
+        """The features of the bank, in the engine's library and on its device."""
+        return self.job.bank.features
+
+    def _rows(self) -> Array:
+        """Apply the row-wise part of the chain to the whole bank, once."""
+        done = preprocess.run(self._features(), self.row_wise, base_mean=self.base_mean)
+        self.zero_rows += done.zero_rows
+        return done.x
+
+    def _chunks(self) -> Iterator[Episodes]:
+        """Episodes in chunks; where there are few chunks, a multiple of the threads."""
+        parts = -(-self.job.total // self._chunk_size())
+        size = -(-self.job.total // (-(-parts // self.threads) * self.threads))
+        for drawn in self._drawn():
+            for begin in range(0, len(drawn), size):
+                yield drawn[begin : begin + size]
+
+    @abstractmethod
+    def _chunk_size(self) -> int:
+        """Episodes in a chunk."""
+
+    def _drawn(self) -> Iterator[Episodes]:
+        episodes = self.job.episodes
+        if isinstance(episodes, Episodes):
+            yield episodes
+            return
+        for first in range(0, episodes.episodes, DRAWN_AT_ONCE):
+            with self._timed("sample", self.threads):
+                count = min(DRAWN_AT_ONCE, episodes.episodes - first)
+                drawn = episodes.draw(self.job.bank.labels, first, count, self.job.bank.class_names)
+            yield drawn
+
+    @abstractmethod
+    def _scores(self, rows: Array, chunk: Episodes) -> Scores:
+        """Classify the queries of a chunk; `rows` is the bank after the row-wise part of the chain."""
+
+    def _hyper(self, chunk: Episodes) -> dict[str, Any]:
+        """Hyper-parameters for a chunk; the oracle prior becomes the true shares of its episodes."""
+        hyper = self.job.hyper
+        return {**hyper, "prior": true_shares(chunk)} if prior_is(hyper, "oracle") else hyper
