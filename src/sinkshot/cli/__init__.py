@@ -4,13 +4,15 @@ import sys
 
 
 def main() -> None:
-    """Run the command; an interrupt is no error, whenever it comes."""
+    """Run the command; whatever ends it, from its first moment on, ends it with a sentence."""
+    from sinkshot.cli import _endings, _signals
+
     try:
-        for stream in (sys.stdout, sys.stderr):
-            if hasattr(stream, "reconfigure"):
-                stream.reconfigure(errors="replace")  # a terminal without "±" still gets its table
+        _signals.accept()
+        _endings.check_surroundings()
         from sinkshot.cli.app import app
 
         app()
-    except KeyboardInterrupt:
-        sys.exit(130)
+    except BaseException as error:
+        code = _endings.ending(error)
+    sys.exit(_endings.flushed(code))

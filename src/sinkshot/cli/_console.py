@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import logging
-import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable
@@ -15,14 +14,16 @@ import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from sinkshot.errors import InputError, printable
+from sinkshot.cli._endings import FAILED, ending, say, shown_safely
+from sinkshot.cli._signals import exit_code
+from sinkshot.errors import printable
+
+__all__ = ["FAILED", "exit_code", "guarded", "out", "percent", "print_json", "say"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _WIDE = 240  # columns of a table that goes to a file or a pipe
-
-DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 
 class _SafeConsole(Console):
@@ -30,7 +31,7 @@ class _SafeConsole(Console):
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(_safe(segment.text), segment.style)
+            yield segment if segment.control else Segment(shown_safely(segment.text), segment.style)
 
 
 def out() -> Console:
@@ -38,18 +39,9 @@ def out() -> Console:
     return _SafeConsole(highlight=False, markup=False, width=None if sys.stdout.isatty() else _WIDE)
 
 
-def say(message: str) -> None:
-    """Tell the person something that is not a result."""
-    print(_safe(message), file=sys.stderr, flush=True)
-
-
-def _safe(text: str) -> str:
-    return "\n".join(map(printable, text.split("\n")))
-
-
 def print_json(answer: Any) -> None:
     """Print one JSON object on standard output."""
-    print(json.dumps(answer, indent=2))
+    print(json.dumps(answer, indent=2), flush=True)
 
 
 def guarded(command: Callable[P, R]) -> Callable[P, R]:
@@ -64,21 +56,8 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
                 return command(*args, **kwargs)
             except (typer.Exit, typer.BadParameter):
                 raise
-            except InputError as error:
-                say(f"error: {error}")
-                raise typer.Exit(BAD_INPUT) from None
-            except KeyboardInterrupt:
-                say("interrupted")
-                raise typer.Exit(INTERRUPTED) from None
-            except BrokenPipeError:  # the reader of our output has gone
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-                raise typer.Exit(FAILED) from None
-            except Exception as error:
-                if os.environ.get("SINKSHOT_DEBUG"):
-                    raise
-                say(f"failed: {type(error).__name__}: {printable(str(error))}")
-                say("This is not your fault. SINKSHOT_DEBUG=1 shows where it happened; please report it.")
-                raise typer.Exit(FAILED) from None
+            except BaseException as error:
+                raise typer.Exit(ending(error)) from None
 
     return run
 

@@ -11,7 +11,8 @@ import typer
 from rich.table import Table
 
 from sinkshot.bank import FeatureBank, load
-from sinkshot.cli._console import INTERRUPTED, guarded, out, percent, say
+from sinkshot.cli._console import exit_code, guarded, out, percent, say
+from sinkshot.cli._signals import while_read
 from sinkshot.episodes import Recipe
 from sinkshot.errors import InputError
 from sinkshot.evaluate import Interrupted, evaluate
@@ -50,7 +51,7 @@ def demo(
         report(bank, rows, episodes)
     if not finished:
         say(f"interrupted; {len(rows)} of {len(ENTRIES)} methods were finished, and no page was written")
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Exit(exit_code())
     demo_page(bank, rows, page)
     out().print(f"The page with figures: {page.resolve()}", soft_wrap=True)
 
@@ -75,7 +76,7 @@ def must_be_writable(page: Path) -> None:
 def measure(bank: FeatureBank, episodes: int, seed: int) -> tuple[list[DemoRow], bool]:
     """Evaluate every entry at 1 and 5 shots on the same episodes; False where an interrupt came before the last."""
     rows: list[DemoRow] = []
-    with ProgressReporter() as progress, suppress(Interrupted):
+    with ProgressReporter() as progress, suppress(Interrupted), while_read():
         for label, method, chain, paper in ENTRIES:
             one, five = (
                 evaluate(

@@ -13,7 +13,8 @@ from rich.table import Table
 from sinkshot import methods as registry
 from sinkshot.bank import load
 from sinkshot.classes import part
-from sinkshot.cli._console import INTERRUPTED, guarded, out, percent, print_json, say
+from sinkshot.cli._console import exit_code, guarded, out, percent, print_json, say
+from sinkshot.cli._signals import while_read
 from sinkshot.cli.set_option import parse_settings
 from sinkshot.episodes import Recipe
 from sinkshot.errors import InputError, unknown_name
@@ -72,17 +73,18 @@ def evaluate(
     with ProgressReporter() as progress:
         for name in names:
             try:
-                result = run(
-                    bank,
-                    recipe,
-                    method=name,
-                    preprocess=preprocess,
-                    base=base_bank,
-                    device=device,
-                    engine=engine,
-                    progress=progress.bar(name),
-                    **hyper[name],
-                )
+                with while_read():
+                    result = run(
+                        bank,
+                        recipe,
+                        method=name,
+                        preprocess=preprocess,
+                        base=base_bank,
+                        device=device,
+                        engine=engine,
+                        progress=progress.bar(name),
+                        **hyper[name],
+                    )
             except Interrupted as interrupt:
                 stopped = True
                 if interrupt.result is not None:
@@ -102,7 +104,7 @@ def evaluate(
     if stopped:
         finished = ", ".join(f"{r.method} {r.episodes:,} of {episodes:,}" for r in results) or "nothing"
         say(f"interrupted; episodes finished and counted above: {finished}")
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Exit(exit_code())
 
 
 def chosen(words: list[str], protocol: str) -> tuple[list[str], set[str]]:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from sinkshot.cli._console import INTERRUPTED, guarded, out, print_json, say
+from sinkshot.cli._console import exit_code, guarded, out, print_json, say
 from sinkshot.cli.print_leaderboards import print_boards
 from sinkshot.cli.print_studies import answer, listed, print_claims, print_list, print_missing, print_tables
 from sinkshot.errors import InputError, whole
@@ -78,7 +78,7 @@ def reproduce(
             f"interrupted; {stopped.done} of {stopped.cells} cells are finished and kept in {place}. "
             "The same command goes on where it was; no report was written."
         )
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(exit_code()) from None
     from sinkshot.report.studies import write_report
 
     written = write_report(folder, outcome)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sinkshot.cli._console import FAILED, INTERRUPTED, guarded, out, percent, print_json, say
+from sinkshot.cli._console import FAILED, exit_code, guarded, out, percent, print_json, say
+from sinkshot.cli._signals import receive
 from sinkshot.cli.set_option import parse_settings
 from sinkshot.errors import InputError
 from sinkshot.progress import ProgressReporter
@@ -86,7 +87,7 @@ def train(
             return
         _tell(outcome, as_json)
         if stop() and not outcome.finished:
-            raise typer.Exit(INTERRUPTED)
+            raise typer.Exit(exit_code())
 
 
 def _check(parts: list[Images], size: int, decode: bool, subset: bool) -> None:
@@ -177,6 +178,7 @@ def _stoppable() -> Iterator[Callable[[], bool]]:
 
     def ask(number: int, _frame: Any) -> None:
         asked.append(number)
+        receive(number)
         say("stopping after this step")
         for kind, handler in before.items():
             signal.signal(kind, handler)

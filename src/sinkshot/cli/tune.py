@@ -10,7 +10,8 @@ from rich.table import Table
 
 from sinkshot.bank import FeatureBank, load
 from sinkshot.classes import check_split, others
-from sinkshot.cli._console import INTERRUPTED, guarded, out, percent, print_json, say
+from sinkshot.cli._console import exit_code, guarded, out, percent, print_json, say
+from sinkshot.cli._signals import while_read
 from sinkshot.cli.set_option import parse_value
 from sinkshot.episodes import Recipe
 from sinkshot.errors import InputError
@@ -59,7 +60,7 @@ def tune(
     if metric not in get_args(Metric):
         raise InputError(f"--metric is {', '.join(get_args(Metric))}; {metric!r} was given.")
     try:
-        with ProgressReporter() as progress:
+        with ProgressReporter() as progress, while_read():
             found = search(
                 bank,
                 recipe,
@@ -78,7 +79,7 @@ def tune(
         if stopped.tuned is not None and not as_json:
             out().print(candidate_table(stopped.tuned))
         say("interrupted: nothing is chosen; what the candidates reached so far stands above, if anything.")
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(exit_code()) from None
     if as_json:
         print_json(found.to_dict())
         say(remark) if remark else None

@@ -21,6 +21,7 @@ from sinkshot.engines.numpy_engine import NumPyEngine
 from sinkshot.engines.torch_engine import TorchEngine, check_torch
 from sinkshot.engines.triton_engine import TritonEngine
 from sinkshot.errors import InputError, unknown_name
+from sinkshot.kernels import check_threads
 
 __all__ = ["ENGINES", "Engine", "Job", "check_torch", "pick"]
 
@@ -46,6 +47,8 @@ def pick(name: str, device: str, job: Job) -> Engine:
         raise InputError(
             f"the engine {name} cannot do {job.method.name} with {chain} on tasks of this kind; leave it to auto."
         )
+    if name in _ON_CPU:
+        check_threads()
     if name in _ON_CPU and device != "cpu":
         raise InputError(f"the engine {name} runs on the cpu; the device asked for is {device!r}.")
     if name == "triton" and not device.startswith("cuda"):

@@ -11,6 +11,7 @@ from sinkshot.engines.job import Job, by_inner_products, epochs_of
 from sinkshot.engines.metrics import OUT_OF_RANGE
 from sinkshot.episodes import Episodes
 from sinkshot.errors import InputError
+from sinkshot.kernels import jit_disabled
 from sinkshot.methods import bms
 from sinkshot.task import Array
 
@@ -28,7 +29,7 @@ class NumbaEngine(FusedEngine):
     @classmethod
     def takes(cls, job: Job) -> bool:
         """Whether the method needs inner products alone, and chain and task size allow a Gram matrix."""
-        return by_inner_products(job) and job.rows <= _MOST_ROWS
+        return not jit_disabled() and by_inner_products(job) and job.rows <= _MOST_ROWS
 
     @classmethod
     def pays(cls, job: Job) -> bool:

@@ -3,6 +3,22 @@
 Read `simd` (eight floats in a register) and `jit` (compiling, threads) first, then `gram_numba` and `bms_numba`.
 """
 
+import os
+
+from sinkshot.errors import InputError
+
 LARGE = 200_000
 """A single task with at least this many queries times classes runs in `kernels.bms_large`. Below that, NumPy is done
 sooner than numba."""
+
+
+def jit_disabled() -> bool:
+    """Whether Numba is told to compile nothing; the engine of compiled code is then left out."""
+    return os.environ.get("NUMBA_DISABLE_JIT", "").strip() not in ("", "0")
+
+
+def check_threads() -> None:
+    """Refuse a number of threads that Numba cannot have."""
+    threads = os.environ.get("NUMBA_NUM_THREADS", "").strip()
+    if threads.lstrip("+-").isdigit() and int(threads) < 1:
+        raise InputError(f"NUMBA_NUM_THREADS is {threads} in the environment; give 1 or more, or unset it.")

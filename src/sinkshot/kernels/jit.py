@@ -10,6 +10,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from sinkshot.kernels import environment  # noqa: F401  before Numba reads it
+
+# isort: split
 from numba import config, njit
 from numba.core import event
 

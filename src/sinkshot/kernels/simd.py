@@ -10,6 +10,10 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
+
+from sinkshot.kernels import environment  # noqa: F401  before Numba reads it
+
+# isort: split
 from numba import njit, types
 from numba.core import cgutils
 from numba.core.typing.templates import ConcreteTemplate, infer_global, signature

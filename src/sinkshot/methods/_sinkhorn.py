@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 from array_api_compat import array_namespace
 
+from sinkshot.kernels import jit_disabled
 from sinkshot.methods.algebra import Rows, at_least
 from sinkshot.settings.constants import LEAST_LOGIT
 from sinkshot.task import Array
@@ -69,4 +70,4 @@ def balance(kernel: Array, target: Array, tolerance: float, fixed: Array | None 
 
 def compiles(values: Array) -> bool:
     """Whether episodes [R, way, n] are large enough for compiled code; it is not up to R, lest an answer be."""
-    return bool(values.shape[-2] * values.shape[-1] >= PAYS_FROM)
+    return bool(values.shape[-2] * values.shape[-1] >= PAYS_FROM) and not jit_disabled()

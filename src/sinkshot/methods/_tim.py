@@ -16,6 +16,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from sinkshot.errors import InputError, number, whole
+from sinkshot.kernels import jit_disabled
 from sinkshot.methods._adam import adam
 from sinkshot.methods.algebra import one_hot, softmax
 from sinkshot.settings.constants import TIM_EPSILON, TIM_LEAST
@@ -99,7 +100,7 @@ MOST_NUMBERS = 1 << 21  # of an episode's features: beyond, products are for BLA
 
 def fused(x: Array, steps: int, least: int = FROM_EPISODES) -> bool:
     """Whether rows [R, N, d] are a job for the compiled kernel: so many episodes, each small enough for a core."""
-    if not isinstance(x, np.ndarray) or x.dtype != np.float32:
+    if not isinstance(x, np.ndarray) or x.dtype != np.float32 or jit_disabled():
         return False
     episodes, rows, width = x.shape
     return episodes >= least and rows * width <= MOST_NUMBERS and steps >= FROM_STEPS

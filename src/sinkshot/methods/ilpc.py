@@ -12,6 +12,7 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from sinkshot.errors import number, whole
+from sinkshot.kernels import jit_disabled
 from sinkshot.methods.algebra import by_query, one_hot, softmax
 from sinkshot.methods.priors import Prior, column_targets
 from sinkshot.methods.registry import register
@@ -156,7 +157,7 @@ def _mean_loss(gram: Array, labelled: Array, target: Array, going: Array, descen
     xp = array_namespace(gram)
     scores = labelled @ gram  # [R, way, N]
     scores = scores / xp.sqrt(xp.clip(xp.sum(labelled * scores, axis=-1, keepdims=True), min=1e-24))
-    if isinstance(gram, np.ndarray) and gram.shape[0] * descent[0] >= _PAYS_FROM:
+    if isinstance(gram, np.ndarray) and gram.shape[0] * descent[0] >= _PAYS_FROM and not jit_disabled():
         from sinkshot.kernels.ilpc_numba import mean_loss
 
         total = np.zeros((len(gram), gram.shape[-1]))

@@ -1,0 +1,116 @@
+"""Odd surroundings: closed streams, readers that go away, folders that are gone, settings that make no sense."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from command_line import run_program, sinkshot_process, start_sinkshot
+
+import sinkshot as package
+
+BUNDLED = "cifar-fs_wrn-28-10_novel"
+EVAL = ("eval", BUNDLED, "--episodes", "20", "--json")
+ENDLESS = ("eval", BUNDLED, "--method", "ncm", "--engine", "numpy", "--episodes", "90000000")
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs signals and shells of POSIX")
+
+
+def in_shell(line, *words, **environment):
+    """Run a line of shell in which "$@" is the command."""
+    return run_program("sh", "-c", line, "sh", sys.executable, "-m", "sinkshot", *words, **environment)
+
+
+def refused(done):
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
+def test_a_closed_standard_output_is_refused_before_anything_is_computed():
+    assert "standard output is closed" in refused(in_shell('"$@" >&-', *ENDLESS))
+
+
+def test_closed_standard_input_and_error_are_no_hindrance():
+    done = in_shell('"$@" 2>&- <&-', *EVAL)
+    assert done.returncode == 0
+    assert '"accuracy"' in done.stdout
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+@pytest.mark.parametrize("words", [EVAL, EVAL[:-1], ("methods",), ("--version",)], ids=str)
+def test_results_that_cannot_be_written_are_a_failure_in_one_sentence(words):
+    done = in_shell('"$@" >/dev/full', *words)
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "bug" not in done.stderr
+
+
+def test_a_working_folder_that_is_gone_is_said(tmp_path):
+    line = 'mkdir gone && cd gone && rmdir ../gone && "$@"'
+    sources = str(Path(package.__file__).parents[1])  # a relative PYTHONPATH would need the folder
+    done = in_shell(line, *EVAL, cwd=tmp_path, PYTHONPATH=sources)
+    assert "the working folder does not exist any more" in refused(done)
+
+
+@pytest.mark.parametrize("method", ["bms", "tim-gd"])
+def test_a_number_of_threads_that_numba_cannot_have_is_refused(method):
+    done = sinkshot_process("eval", BUNDLED, "--method", method, "--episodes", "600", NUMBA_NUM_THREADS="0")
+    assert "NUMBA_NUM_THREADS is 0" in refused(done)
+
+
+@pytest.mark.parametrize("method", ["bms", "tim-gd", "protolp"])
+def test_where_numba_may_not_compile_numpy_computes(method):
+    done = sinkshot_process("eval", BUNDLED, "--method", method, "--episodes", "20", "--json", NUMBA_DISABLE_JIT="1")
+    assert done.returncode == 0, done.stderr
+    assert '"engine": "numpy"' in done.stdout
+
+
+def test_too_little_address_space_is_refused_before_linear_algebra_hangs():
+    done = subprocess.run(
+        [sys.executable, "-m", "sinkshot", *EVAL],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (300 << 20, 300 << 20)),
+    )
+    assert "address space" in refused(done)
+
+
+def until_it_computes(run):
+    """Wait until a process has spent a second of work beyond its imports."""
+    import psutil
+
+    process = psutil.Process(run.pid)
+    while process.cpu_times().user < 3:
+        assert run.poll() is None
+        time.sleep(0.05)
+
+
+def test_an_evaluation_stops_soon_after_its_reader_has_gone():
+    run = start_sinkshot(*ENDLESS)
+    until_it_computes(run)
+    run.stdout.close()
+    assert run.wait(timeout=20) == 1
+    assert run.stderr.read() == ""
+    run.stderr.close()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)])
+def test_a_signal_keeps_and_says_what_was_finished(number, code):
+    run = start_sinkshot(*ENDLESS, "--json")
+    until_it_computes(run)
+    run.send_signal(number)
+    output, errors = run.communicate(timeout=60)
+    assert run.returncode == code, errors
+    assert errors.startswith("interrupted; episodes finished and counted above: ncm ")
+    assert '"accuracy"' in output
