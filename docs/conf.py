@@ -41,7 +41,7 @@ myst_heading_anchors = 3
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 autosummary_generate = True
-numpydoc_show_class_members = False
+numpydoc_show_class_members = False  # the class template lists members; tests/test_api_reference.py validates
 numpydoc_xref_param_type = False
 
 # Examples run at each build; a failure fails the build
@@ -53,7 +53,7 @@ sphinx_gallery_conf = {
     "abort_on_example_error": True,
     "download_all_examples": False,
     "show_signature": False,
-    "min_reported_time": 1,
+    "write_computation_times": False,
     "image_srcset": [],
     "matplotlib_animations": False,
 }

@@ -44,7 +44,7 @@ def pool() -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.bool_], N
 def table() -> list[tuple[str, float]]:
     """Read the 1-shot accuracies of README's table, method by method."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| ([^|]+?) \| [^|]* \| ([\d.]+) ± ", text, flags=re.MULTILINE)
+    rows = re.findall(r"^\| ([^|]+?) \|[^|]*\| ([\d.]+) ± ", text, flags=re.MULTILINE)
     return [(name.replace("\\*", "*"), float(value)) for name, value in rows]
 
 

@@ -23,7 +23,34 @@ from sinkshot.errors import InputError
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FeatureBank:
-    """Features of labelled items. Its arrays are read-only, its numbers finite, and every class has a row."""
+    """Features of labelled items. Its arrays are read-only, its numbers finite, and every class has a row.
+
+    Parameters
+    ----------
+    features : array of shape (n, d)
+        One row per item; kept as float32.
+    labels : array of shape (n,)
+        The class of each row, 0 .. classes-1.
+    class_names : sequence of str
+        One name per class, all different.
+    meta : mapping of str to str
+        Provenance: data_set, split, backbone, made, source_sha256 and so on.
+    base : mapping of str to array of shape (d,)
+        Means of the base classes by the chain before them: "", "E", "PE".
+
+    See Also
+    --------
+    load : Read a bank from a file.
+
+    Examples
+    --------
+    >>> import sinkshot
+    >>> bank = sinkshot.FeatureBank.from_arrays([[0.1, 2.0], [0.3, 1.0], [4.0, 0.2]], ["cat", "cat", "dog"])
+    >>> bank
+    FeatureBank(3 rows, 2 classes, width 2)
+    >>> bank.class_names, bank.labels.tolist()
+    (('cat', 'dog'), [0, 0, 1])
+    """
 
     features: NDArray[np.float32]  # [n, d]
     labels: NDArray[np.int64]  # [n], 0 .. classes-1
@@ -47,8 +74,25 @@ class FeatureBank:
     ) -> FeatureBank:
         """Make a bank from labels of any kind: strings, or integers that need not be 0 .. C-1.
 
-        Classes are numbered in the order in which they first appear. With `class_names`, labels are indexes into it (or
-        names in it): each name follows its class, and a name that no row has is dropped.
+        Classes are numbered in the order in which they first appear.
+
+        Parameters
+        ----------
+        features : array of shape (n, d)
+            One row per item.
+        labels : array of shape (n,)
+            Strings or integers; with `class_names`, indexes into it or names in it.
+        class_names : sequence of str, optional
+            Names of the classes. Each name follows its class, and a name that no row has is dropped.
+        meta : mapping of str to str, optional
+            Provenance.
+        base : mapping of str to array of shape (d,), optional
+            Means of the base classes by the chain before them.
+
+        Returns
+        -------
+        FeatureBank
+            The checked bank.
         """
         values, first, inverse = np.unique(_label_values(labels), return_index=True, return_inverse=True)
         order = np.argsort(first)  # order[k] is the place in `values` of the k-th class to appear
@@ -72,14 +116,28 @@ class FeatureBank:
         return np.bincount(self.labels, minlength=self.classes).astype(np.int64, copy=False)
 
     def content_hash(self) -> str:
-        """Return the SHA-256 of features, labels and class names; meta and base do not enter."""
+        """Return the SHA-256 of features, labels and class names; meta and base do not enter.
+
+        Returns
+        -------
+        str
+            64 hexadecimal digits.
+        """
         digest = hashlib.sha256(json.dumps([self.features.shape, self.class_names]).encode())
         digest.update(self.features.astype("<f4", copy=False).data)
         digest.update(self.labels.astype("<i8", copy=False).data)
         return digest.hexdigest()
 
     def save(self, path: str | os.PathLike[str], store: str = "float32") -> None:
-        """Write a `.safetensors` or `.npz` file, whole or not at all; features as float32, float16 or uint8."""
+        """Write a `.safetensors` or `.npz` file, completely or not at all.
+
+        Parameters
+        ----------
+        path : path-like
+            The file; its suffix chooses the format.
+        store : {"float32", "float16", "uint8"}
+            How features are stored; the last two are for `.safetensors` only.
+        """
         from sinkshot import formats
 
         content = formats.BankContent(self.features, self.labels, self.class_names, self.meta, self.base)
@@ -95,7 +153,31 @@ class FeatureBank:
 
 
 def load(path: str | os.PathLike[str], labels: str | os.PathLike[str] | None = None) -> FeatureBank:
-    """Read a `.safetensors`, `.npz`, `.npy` (with its `labels` file) or `.plk` file, or a bundled bank by its name."""
+    """Read a bank from a file, or a bundled bank by its name.
+
+    Parameters
+    ----------
+    path : path-like
+        A `.safetensors`, `.npz`, `.npy` or `.plk` file, or a name such as "cifar-fs_wrn-28-10_novel".
+    labels : path-like, optional
+        Labels of an `.npy` file; `<stem>_labels.npy` beside it by default.
+
+    Returns
+    -------
+    FeatureBank
+        The checked bank. Opening a file never runs code in it.
+
+    See Also
+    --------
+    FeatureBank : What is returned.
+    FeatureBank.save : Write one.
+
+    Examples
+    --------
+    >>> import sinkshot
+    >>> sinkshot.load("cifar-fs_wrn-28-10_novel").features.shape
+    (12000, 640)
+    """
     from sinkshot import formats
 
     with formats.located(path) as file:

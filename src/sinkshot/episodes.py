@@ -24,7 +24,35 @@ Int = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Episodes:
-    """Row numbers and labels of R episodes, sample-major: in a balanced one row i belongs to class i % way."""
+    """Row numbers and labels of R episodes, sample-major: in a balanced one row i belongs to class i % way.
+
+    Parameters
+    ----------
+    support : array of shape (R, l)
+        Row numbers of the labelled rows.
+    support_labels : array of shape (R, l)
+        Their classes within the episode, 0 .. way-1.
+    query : array of shape (R, q)
+        Row numbers of the rows to classify.
+    query_labels : array of shape (R, q)
+        Their classes; -1 where the class has no support.
+    recipe : Recipe
+        How they were drawn.
+    first : int
+        The number of the first episode.
+
+    See Also
+    --------
+    draw : Draw episodes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import sinkshot
+    >>> some = sinkshot.draw(np.repeat(np.arange(20), 30), shot=1, query=2, episodes=100)
+    >>> len(some), len(some[10:20]), some.support_labels[0].tolist()
+    (100, 10, [0, 1, 2, 3, 4])
+    """
 
     support: Int  # [R, l]
     support_labels: Int  # [R, l]
@@ -47,7 +75,40 @@ class Episodes:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that decides a set of episodes but the labels; drawn as a whole or part by part."""
+    """Everything that decides a set of episodes but the labels; drawn at once or part by part.
+
+    Parameters
+    ----------
+    protocol : {"balanced", "official", "dirichlet", "long-tail", "open-set"}
+        How queries are chosen; see `draw`.
+    way : int
+        Classes in an episode.
+    shot : int
+        Labelled rows per class.
+    query : int
+        Queries per class.
+    episodes : int
+        How many episodes.
+    seed : int
+        Which stream of random numbers.
+    alpha : float
+        Of the protocol `dirichlet`: the smaller, the less equal the class sizes.
+    ratio : float
+        Of the protocol `long-tail`: largest to smallest class size.
+
+    See Also
+    --------
+    draw : Draw without a recipe.
+    evaluate : Evaluates a recipe part by part, in bounded memory.
+
+    Examples
+    --------
+    >>> import sinkshot
+    >>> bank = sinkshot.load("cifar-fs_wrn-28-10_novel")
+    >>> recipe = sinkshot.Recipe(way=5, shot=1, query=15, episodes=100)
+    >>> recipe.draw(bank.labels, first=10, count=5).query.shape
+    (5, 75)
+    """
 
     protocol: str = "balanced"
     way: int = 5
@@ -78,7 +139,24 @@ class Recipe:
         count: int | None = None,
         class_names: Sequence[str] | None = None,
     ) -> Episodes:
-        """Draw `count` episodes from number `first` on (all of them by default)."""
+        """Draw episodes of this recipe.
+
+        Parameters
+        ----------
+        labels : array of shape (n,)
+            Class of each row of a bank.
+        first : int
+            The number of the first episode.
+        count : int, optional
+            How many; all from `first` on by default.
+        class_names : sequence of str, optional
+            What errors call the classes.
+
+        Returns
+        -------
+        Episodes
+            The same rows whatever part of the recipe is drawn.
+        """
         return draw(
             labels,
             protocol=self.protocol,
@@ -151,6 +229,11 @@ def draw(
     >>> some = draw(np.repeat(np.arange(20), 600), way=5, shot=1, query=15, episodes=100)
     >>> some.support.shape, some.query.shape
     ((100, 5), (100, 75))
+
+    See Also
+    --------
+    Recipe : The same arguments, kept for later.
+    Episodes : What is returned.
     """
     if protocol not in PROTOCOLS:
         raise unknown_name("protocol", protocol, PROTOCOLS)

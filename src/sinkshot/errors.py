@@ -26,8 +26,27 @@ def printable(text: str) -> str:
 class InputError(ValueError):
     """Input that cannot be used. The message says what was given, what was expected and what to do.
 
-    Names and texts of files may stand in it as they are: control characters in it are escaped. `faults`, where there
-    are several, each have a line of their own.
+    Names and texts of files may stand in it as they are: control characters in it are escaped.
+
+    Parameters
+    ----------
+    message : str
+        The sentence.
+    *faults : str
+        Where there are several, each has a line of its own.
+
+    See Also
+    --------
+    DataWarning : Input that can be used but deserves a look.
+
+    Examples
+    --------
+    >>> import sinkshot
+    >>> try:
+    ...     sinkshot.Recipe(way=1).draw(sinkshot.load("cifar-fs_wrn-28-10_novel").labels)
+    ... except sinkshot.InputError as error:
+    ...     print(error)
+    way must be at least 2; 1 was given.
     """
 
     def __init__(self, message: str, *faults: str) -> None:
@@ -50,7 +69,23 @@ def _cut(line: str) -> str:
 
 
 class DataWarning(UserWarning):
-    """Input that can be used but that its owner should know about."""
+    """Input that can be used but that its owner should know about.
+
+    See Also
+    --------
+    InputError : Input that cannot be used.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import numpy as np
+    >>> from sinkshot import PEME
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     _ = PEME("E").fit_transform(np.array([[1.0, 1.0], [0.0, 0.0]]))
+    >>> caught[0].category.__name__
+    'DataWarning'
+    """
 
 
 def unknown_name(kind: str, given: str, known: Iterable[str]) -> InputError:

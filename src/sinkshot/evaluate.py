@@ -28,7 +28,40 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Result:
-    """Accuracy of one method on a set of episodes, with everything that decided it."""
+    """Accuracy of one method on a set of episodes, with everything that decided it.
+
+    Attributes
+    ----------
+    method, preprocess, engine : str
+        What was run, after which chain, by which engine.
+    recipe : Recipe
+        How episodes were drawn.
+    per_episode : array of shape (R,)
+        Accuracy on the queries of known classes.
+    accuracy, ci95 : float
+        Mean accuracy in [0, 1], and the half-width of its 95 % confidence interval.
+    seconds : dict
+        Time by stage: sample, prepare, classify, total.
+    hyper : dict
+        Hyper-parameters, defaults included.
+    notes : tuple of str
+        What was used that nobody asked for.
+    auroc, aupr, fpr95 : float or None
+        Means of the open-set measures, under the protocol `open-set`.
+
+    See Also
+    --------
+    evaluate : Returns one.
+    compare : The paired difference of two.
+
+    Examples
+    --------
+    >>> import sinkshot
+    >>> bank = sinkshot.load("cifar-fs_wrn-28-10_novel")
+    >>> result = sinkshot.evaluate(bank, sinkshot.Recipe(episodes=30), method="ncm")
+    >>> result.method, result.preprocess, result.engine, result.per_episode.shape
+    ('ncm', 'PEMbE', 'numpy', (30,))
+    """
 
     method: str
     preprocess: str
@@ -73,15 +106,43 @@ class Result:
         return self.mean("fpr95")
 
     def values(self, metric: str) -> NDArray[np.float64] | None:
-        """Return a metric of each episode by its name, accuracy, auroc, aupr or fpr95; None where it is not known."""
+        """Return a metric of each episode.
+
+        Parameters
+        ----------
+        metric : str
+            The name of a metric: "accuracy", and "auroc", "aupr", "fpr95" under `open-set`.
+
+        Returns
+        -------
+        array of shape (R,) or None
+            None where the metric was not measured.
+        """
         return self.per_episode if metric == "accuracy" else getattr(self, f"{metric}_per_episode")
 
     def mean(self, metric: str) -> float | None:
-        """Mean over episodes of a metric, in [0, 1]."""
+        """Return the mean of a metric over episodes.
+
+        Parameters
+        ----------
+        metric : str
+            As in `values`.
+
+        Returns
+        -------
+        float or None
+            None where the metric was not measured.
+        """
         return None if (values := self.values(metric)) is None else float(values.mean())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the object that `sinkshot eval --json` prints."""
+        """Return the object that `sinkshot eval --json` prints.
+
+        Returns
+        -------
+        dict
+            Plain Python values.
+        """
         recipe = self.recipe
         answer: dict[str, Any] = {
             "method": self.method,
@@ -102,7 +163,28 @@ class Result:
 
 @dataclass(frozen=True)
 class Paired:
-    """How far method a is above method b on the same episodes."""
+    """How far method a is above method b on the same episodes.
+
+    Parameters
+    ----------
+    a, b : str
+        Names of the two.
+    difference : float
+        Mean difference in accuracy, a minus b.
+    ci95 : float
+        Half-width of its 95 % confidence interval.
+
+    See Also
+    --------
+    compare : Returns one.
+
+    Examples
+    --------
+    >>> from sinkshot import Paired
+    >>> better = Paired("bms", "ncm", difference=0.10, ci95=0.01)
+    >>> better.difference > better.ci95
+    True
+    """
 
     a: str
     b: str
@@ -124,7 +206,33 @@ def half_width(values: NDArray[np.float64]) -> float:
 
 
 def compare(a: Result, b: Result, names: tuple[str, str] | None = None) -> Paired:
-    """Mean difference in accuracy of two results on the same episodes, and its 95 % half-width."""
+    """Return the mean difference in accuracy of two results on the same episodes.
+
+    Parameters
+    ----------
+    a, b : Result
+        Results on episodes of the same recipe; the shorter one counts.
+    names : tuple of two str, optional
+        What to call them; their methods by default.
+
+    Returns
+    -------
+    Paired
+        The difference and the half-width of its 95 % confidence interval.
+
+    See Also
+    --------
+    evaluate : Returns results.
+
+    Examples
+    --------
+    >>> import sinkshot
+    >>> bank, recipe = sinkshot.load("cifar-fs_wrn-28-10_novel"), sinkshot.Recipe(episodes=50)
+    >>> bms, ncm = (sinkshot.evaluate(bank, recipe, method=name) for name in ("bms", "ncm"))
+    >>> apart = sinkshot.compare(bms, ncm)
+    >>> apart.a, apart.difference > apart.ci95
+    ('bms', True)
+    """
     if replace(a.recipe, episodes=1) != replace(b.recipe, episodes=1):
         raise InputError(f"results on other episodes cannot be paired: {a.recipe} and {b.recipe}.")
     same = min(a.episodes, b.episodes)
@@ -150,6 +258,7 @@ def evaluate(
     Parameters
     ----------
     bank : FeatureBank
+        Features and labels of the classes that episodes are drawn from.
     episodes : Episodes or Recipe
         Drawn ones, or a recipe that is drawn part by part: memory stays bounded whatever its size.
     method : str
@@ -169,6 +278,17 @@ def evaluate(
         Hyper-parameters of the method. Under `dirichlet` and `long-tail` its authors' constants for unequal class sizes
         are the defaults, where they gave any. A method with a `prior` takes "oracle" as well: each episode's true
         shares.
+
+    Returns
+    -------
+    Result
+        Accuracy of each episode, mean, confidence interval, and what decided them.
+
+    See Also
+    --------
+    compare : The paired difference of two results.
+    tune : Choose hyper-parameters.
+    sinkshot.METHODS : What there is to evaluate.
 
     Examples
     --------

@@ -30,10 +30,20 @@ def auroc(unknown: Any, strange: Any) -> Floats:
 
     Parameters
     ----------
-    unknown : array [..., q]
+    unknown : array of shape (..., q)
         Scores of the queries.
-    strange : array [..., q] of bool
+    strange : array of bool of shape (..., q)
         Which queries belong to unknown classes; each episode needs both kinds.
+
+    Returns
+    -------
+    array of shape (...)
+        The area of each episode.
+
+    See Also
+    --------
+    aupr : By precision and recall.
+    fpr_at_tpr : At one threshold.
 
     Examples
     --------
@@ -46,7 +56,21 @@ def auroc(unknown: Any, strange: Any) -> Floats:
 def aupr(unknown: Any, strange: Any) -> Floats:
     """Area under the precision-recall curve as average precision: sum over thresholds of precision x gain in recall.
 
-    Parameters are those of `auroc`. Half unknown queries, as in our protocol, and a score without worth give 0.5.
+    With half of the queries unknown, as under the protocol `open-set`, a useless score gives 0.5.
+
+    Parameters
+    ----------
+    unknown, strange : array of shape (..., q)
+        As in `auroc`.
+
+    Returns
+    -------
+    array of shape (...)
+        The area of each episode.
+
+    See Also
+    --------
+    auroc : Area under the ROC curve.
 
     Examples
     --------
@@ -59,7 +83,21 @@ def aupr(unknown: Any, strange: Any) -> Floats:
 def fpr_at_tpr(unknown: Any, strange: Any, tpr: float = 0.95) -> Floats:
     """Share of known queries rejected at the highest threshold that rejects a share `tpr` of the unknown ones.
 
-    Parameters are those of `auroc`; lower is better.
+    Parameters
+    ----------
+    unknown, strange : array of shape (..., q)
+        As in `auroc`.
+    tpr : float
+        The share of unknown queries to reject.
+
+    Returns
+    -------
+    array of shape (...)
+        The share of each episode; lower is better.
+
+    See Also
+    --------
+    auroc : Over all thresholds.
 
     Examples
     --------

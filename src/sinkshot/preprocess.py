@@ -42,7 +42,25 @@ _WHOSE_MEAN = " M needs to know whose mean: Mn (the task's), Ma (supports and qu
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a chain; beta belongs to P and Ps."""
+    """One step of a chain.
+
+    Parameters
+    ----------
+    name : str
+        P, Ps, E, Mn, Ma, Mb, Z or B.
+    beta : float
+        The exponent of P and Ps.
+
+    See Also
+    --------
+    parse : Read a chain into steps.
+
+    Examples
+    --------
+    >>> from sinkshot.preprocess import Step
+    >>> str(Step("P", 0.4))
+    'P0.4'
+    """
 
     name: str
     beta: float = 0.5
@@ -58,6 +76,23 @@ BaseMean = Callable[[Chain], NDArray[Any]]
 def parse(chain: str) -> Chain:
     """Read a chain such as "PEMnE".
 
+    Parameters
+    ----------
+    chain : str
+        Steps from left to right; "" for none.
+
+    Returns
+    -------
+    tuple of Step
+        The steps in order.
+
+    See Also
+    --------
+    spell : The inverse.
+
+    Examples
+    --------
+    >>> from sinkshot.preprocess import parse
     >>> [step.name for step in parse("PEMnE")]
     ['P', 'E', 'Mn', 'E']
     """
@@ -83,7 +118,28 @@ def parse(chain: str) -> Chain:
 
 
 def spell(steps: Sequence[Step]) -> str:
-    """Return the chain as a string: the inverse of `parse`."""
+    """Write steps as a chain.
+
+    Parameters
+    ----------
+    steps : sequence of Step
+        The steps in order.
+
+    Returns
+    -------
+    str
+        The chain.
+
+    See Also
+    --------
+    parse : The inverse.
+
+    Examples
+    --------
+    >>> from sinkshot.preprocess import parse, spell
+    >>> spell(parse("P0.5EMnE"))
+    'PEMnE'
+    """
     return "".join(str(step) for step in steps)
 
 
@@ -136,7 +192,28 @@ def centred_apart(gram: Array, supports: int, normalise: bool) -> Array:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Rows after a chain, and what the chain took from them."""
+    """Rows after a chain, and what the chain took from them.
+
+    Parameters
+    ----------
+    x : array of shape (..., N, d)
+        The rows.
+    statistics : tuple of (shift, scale)
+        What each step Mn, Mb and Z subtracted and divided by, in order.
+    zero_rows : int
+        Rows that E found to be zero, and left so.
+
+    See Also
+    --------
+    run : Returns one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sinkshot.preprocess import parse, run
+    >>> run(np.array([[3.0, 4.0], [0.0, 0.0]]), parse("E")).zero_rows
+    1
+    """
 
     x: Array  # [..., N, d]
     statistics: tuple[tuple[Array, Array | None], ...]  # shift and scale of each Mn, Mb, Z in order
@@ -152,10 +229,39 @@ def run(
     statistics: Sequence[tuple[Array, Array | None]] | None = None,
     what: str = "row",
 ) -> Prepared:
-    """Send rows [..., N, d] through a chain; with `statistics` of an earlier run, use its means and scales again.
+    """Send rows through a chain.
 
-    Where rows are a task, the first `supports` of them are its supports, and Ma and B are possible. `what` is how
-    errors call a row.
+    Parameters
+    ----------
+    x : array of shape (..., N, d)
+        The rows.
+    steps : sequence of Step
+        The chain, as `parse` returns it.
+    supports : int, optional
+        How many of the first rows are the supports of a task; Ma and B need it.
+    base_mean : callable, optional
+        Gives Mb the mean of the base classes after the steps before it.
+    statistics : sequence of (shift, scale), optional
+        Of an earlier run: its means and scales are used again.
+    what : str
+        What errors call a row.
+
+    Returns
+    -------
+    Prepared
+        The rows and what was taken from them.
+
+    See Also
+    --------
+    apply : The same for a task.
+    sinkshot.PEME : The same as a scikit-learn transformer.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sinkshot.preprocess import parse, run
+    >>> run(np.array([[3.0, 4.0]]), parse("E")).x.tolist()
+    [[0.6, 0.8]]
     """
     xp = array_namespace(x)
     kept: list[tuple[Array, Array | None]] = []
@@ -269,6 +375,25 @@ def apply(task: Task, chain: str, means: Mapping[str, NDArray[Any]] | None = Non
         Such as "PEMnE".
     means : mapping of str to array [d], optional
         Means of the base classes by chain prefix, as `FeatureBank.base` has them.
+
+    Returns
+    -------
+    Task
+        With the same labels.
+
+    See Also
+    --------
+    run : The same for rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sinkshot import Task
+    >>> from sinkshot.preprocess import apply
+    >>> rows = np.random.default_rng(0).gamma(1.0, size=(1, 8, 16))
+    >>> task = apply(Task(rows[:, :2], np.array([[0, 1]]), rows[:, 2:], way=2), "PEMnE")
+    >>> bool(np.allclose((task.query**2).sum(axis=-1), 1))
+    True
     """
     xp = array_namespace(task.support, task.query)
     both = xp.concat([task.support, task.query], axis=-2)  # [R, N, d]

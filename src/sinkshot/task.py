@@ -15,7 +15,35 @@ __all__ = ["Array", "GramTask", "Scores", "Task"]
 
 @dataclass(frozen=True)
 class Task:
-    """R episodes as arrays of one library on one device. Classes may have unequal numbers of supports."""
+    """R episodes as arrays of one library on one device. Classes may have unequal numbers of supports.
+
+    Parameters
+    ----------
+    support : array of shape (R, l, d)
+        Labelled rows.
+    labels : array of shape (R, l)
+        Their classes, 0 .. way-1, every class at least once.
+    query : array of shape (R, q, d)
+        Rows to classify.
+    way : int
+        The number of classes.
+    base : FeatureBank, optional
+        The base classes, after the steps of the chain that act on each row alone.
+
+    See Also
+    --------
+    Scores : What a method returns.
+    sinkshot.preprocess.apply : Send a task through a chain.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sinkshot import METHODS, Task
+    >>> support = np.array([[[1.0, 0.0], [0.0, 1.0]]])  # one episode, one row of each of two classes
+    >>> task = Task(support, np.array([[0, 1]]), np.array([[[0.9, 0.1], [0.2, 0.8], [0.7, 0.3]]]), way=2)
+    >>> METHODS["ncm"](task).probabilities.argmax(axis=-1).tolist()
+    [[0, 1, 0]]
+    """
 
     support: Array  # [R, l, d]
     labels: Array  # [R, l], 0 .. way-1, every class at least once
@@ -55,7 +83,27 @@ class GramTask:
 
 @dataclass(frozen=True)
 class Scores:
-    """What a method says of the queries."""
+    """What a method says of the queries.
+
+    Parameters
+    ----------
+    probabilities : array of shape (R, q, way)
+        Rows are non-negative and sum to one.
+    unknown : array of shape (R, q), optional
+        How far a query seems to belong to none of the classes; higher is more unknown.
+
+    See Also
+    --------
+    Task : What a method is given.
+    register : Make a function a method.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sinkshot import Scores
+    >>> Scores(np.array([[[0.8, 0.2]]])).unknown is None
+    True
+    """
 
     probabilities: Array  # [R, q, way], rows non-negative and summing to one
     unknown: Array | None = None  # [R, q], higher is more unknown

@@ -33,7 +33,27 @@ _MOST = 10_000  # candidates
 
 @dataclass(frozen=True)
 class Candidate:
-    """A setting of the method, and what it reached on the episodes that it has seen."""
+    """A setting of the method, and what it reached on the episodes that it has seen.
+
+    Parameters
+    ----------
+    hyper : mapping
+        What differs from the published defaults.
+    preprocess : str, optional
+        The chain; None for the method's own.
+    values : array of shape (r,)
+        The metric on the first r episodes.
+
+    See Also
+    --------
+    sinkshot.tune : Makes and ranks them.
+
+    Examples
+    --------
+    >>> from sinkshot.tuning import Candidate
+    >>> Candidate({"lam": 6.0}, "PE").options
+    '--preprocess PE --set lam=6.0'
+    """
 
     hyper: Mapping[str, Any] = field(default_factory=dict)  # what differs from the published defaults
     preprocess: str | None = None  # None: the method's own chain
@@ -60,7 +80,37 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What came of a search: every candidate, the best of them, and how it does against the defaults."""
+    """What came of a search: every candidate, the best of them, and how it does against the defaults.
+
+    Parameters
+    ----------
+    method : str
+        The method.
+    recipe : Recipe
+        Episodes of the search; the check has as many again.
+    metric : str
+        What candidates were chosen by.
+    default : Candidate
+        The published defaults.
+    candidates : tuple of Candidate
+        The best first, by the round they reached.
+    check : Paired, optional
+        The best against the defaults on fresh episodes; None if it never was above them.
+
+    See Also
+    --------
+    sinkshot.tune : Returns one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sinkshot import Recipe
+    >>> from sinkshot.tuning import Candidate, Tuned
+    >>> default, better = Candidate(values=np.array([0.7, 0.8])), Candidate({"lam": 6.0}, values=np.array([0.8, 0.9]))
+    >>> found = Tuned("bms", Recipe(episodes=2), "accuracy", default, (better,))
+    >>> found.improved, found.best is default  # without a check the defaults stay
+    (False, True)
+    """
 
     method: str
     recipe: Recipe  # of the search; the check has as many episodes again
@@ -80,12 +130,29 @@ class Tuned:
         return self.candidates[0] if self.improved else self.default
 
     def against(self, candidate: Candidate) -> Paired:
-        """Mean difference of a candidate to the defaults on the episodes that it has seen."""
+        """Return the mean difference of a candidate to the defaults on the episodes that it has seen.
+
+        Parameters
+        ----------
+        candidate : Candidate
+            One of `candidates`.
+
+        Returns
+        -------
+        Paired
+            The difference and its interval.
+        """
         apart = candidate.values - self.default.values[: len(candidate.values)]
         return Paired(candidate.options, "default", float(apart.mean()), half_width(apart))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the object that `sinkshot tune --json` prints."""
+        """Return the object that `sinkshot tune --json` prints.
+
+        Returns
+        -------
+        dict
+            Plain Python values.
+        """
 
         def told(candidate: Candidate) -> dict[str, Any]:
             return {
@@ -145,6 +212,7 @@ def tune(
     recipe : Recipe
         The tasks to be good at; `episodes` is what a candidate of the last round sees, and what the check sees again.
     method : str
+        A registered name.
     grid : mapping of str to sequence
         Values to try of each hyper-parameter; candidates are all combinations.
     preprocess : sequence of str
@@ -157,6 +225,15 @@ def tune(
         What to choose by; all but accuracy are for `open-set`, and of fpr95 less is better.
     base, device, engine, progress
         As in `evaluate`.
+
+    Returns
+    -------
+    Tuned
+        Every candidate, the best of them, and whether it beats the published defaults on fresh episodes.
+
+    See Also
+    --------
+    evaluate : Measure one setting.
 
     Examples
     --------

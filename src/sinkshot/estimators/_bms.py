@@ -46,6 +46,7 @@ class BMSClassifier(PrototypeClassifier):
     lr, momentum, kappa : float, default=0.1, 0.8 and 1.0
         Of the logistic regression: rate, momentum, and the scale of its logits, learnt, at the start.
     base : array of shape (n, d), optional
+        Features of the base classes, for the step Mb.
     unknown : float in (0, 1), optional
         For pools in which some rows belong to none of the classes: rows whose probability of that is above this number,
         0.5 say, are called unknown, -1 among numbers and "unknown" among strings, and hardly move the classes. It runs
@@ -59,6 +60,12 @@ class BMSClassifier(PrototypeClassifier):
     unknown_ : array of shape (n,)
         Where `unknown` was given, the probability of every row given to `fit` to belong to none of the classes; 0 for
         labelled rows. Rows of `label_distributions_` sum to one all the same: they say which class, if any.
+
+    See Also
+    --------
+    FewShotClassifier : Any method of the registry as a classifier.
+    NearestClassMean : The inductive baseline.
+    PEME : The preprocessing alone.
 
     Notes
     -----
@@ -126,14 +133,36 @@ class BMSClassifier(PrototypeClassifier):
         self.unknown = unknown
 
     def predict(self, X: Any) -> Rows:
-        """Return the most probable class of each new row, or that it is unknown, where `unknown` was given."""
+        """Return the most probable class of each new row, or that it is unknown, where `unknown` was given.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            Features.
+
+        Returns
+        -------
+        array of shape (n,)
+            Labels; -1, or "unknown" among strings, where a row is rejected.
+        """
         labels = super().predict(X)
         if self._rejection_model is None:
             return labels
         return self._marked(labels, self.predict_unknown(X) > self._rejection_model.threshold)
 
     def predict_unknown(self, X: Any) -> Rows:
-        """Return the probability (n,) of each new row to belong to none of the classes; needs `unknown`."""
+        """Return the probability of each new row to belong to none of the classes; needs `unknown`.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            Features.
+
+        Returns
+        -------
+        array of shape (n,)
+            Probabilities.
+        """
         rows = self._apply_chain(X)
         if self._rejection_model is None:
             raise InputError(

@@ -93,6 +93,11 @@ class PEME(OneToOneFeatureMixin, TransformerMixin, PreprocessedEstimator):  # ty
         What each step Mn, Mb, Z subtracts and divides by (None: does not divide).
     n_features_in_ : int
 
+    See Also
+    --------
+    sinkshot.preprocess : The steps.
+    BMSClassifier : A classifier with such a chain inside.
+
     Examples
     --------
     >>> import numpy as np
@@ -108,12 +113,36 @@ class PEME(OneToOneFeatureMixin, TransformerMixin, PreprocessedEstimator):  # ty
         self.base = base
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Take the means of the chain from rows X of shape (n, d); y is ignored."""
+        """Take the means of the chain from rows.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            Features.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        PEME
+            Itself.
+        """
         self._fit_chain(validate_data(self, X, **FORM))
         return self
 
     def transform(self, X: Any) -> Rows:
-        """Send rows of shape (n, d) through the chain with the means of `fit`."""
+        """Send rows through the chain with the means of `fit`.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            Features.
+
+        Returns
+        -------
+        array of shape (n, d)
+            The prepared rows.
+        """
         return self._apply_chain(X)
 
     def __sklearn_tags__(self) -> Any:

@@ -29,6 +29,11 @@ class PrototypeClassifier(ClassifierMixin, PreprocessedEstimator):  # type: igno
             Features; float32 is computed in float32, every other type in float64.
         y : array of shape (n,)
             Labels; -1, or the string "-1" among strings, marks a row as unlabelled.
+
+        Returns
+        -------
+        estimator
+            Itself.
         """
         x, y = validate_data(self, X, y, **FORM)
         labelled = ~((y == -1) | (y == "-1"))
@@ -51,11 +56,33 @@ class PrototypeClassifier(ClassifierMixin, PreprocessedEstimator):  # type: igno
         """Add what only some classifiers hold."""
 
     def predict_proba(self, X: Any) -> Rows:
-        """Return the probabilities (n, classes) of new rows, each whatever the others are."""
+        """Return the class probabilities of new rows, each independent of the others.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            Features.
+
+        Returns
+        -------
+        array of shape (n, classes)
+            Rows sum to one.
+        """
         return np.asarray(softmax(self._logits(self._apply_chain(X)), axis=-1))
 
     def predict(self, X: Any) -> Rows:
-        """Return the most probable class of each new row."""
+        """Return the most probable class of each new row.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            Features.
+
+        Returns
+        -------
+        array of shape (n,)
+            Labels.
+        """
         best = self.predict_proba(X).argmax(axis=1)  # first: it says so where nothing was fitted
         return np.asarray(self.classes_[best])
 
@@ -102,6 +129,11 @@ class NearestClassMean(PrototypeClassifier):
     statistics_, n_features_in_
         As in `PEME`.
 
+    See Also
+    --------
+    BMSClassifier : Uses the unlabelled rows as well.
+    SoftKMeansClassifier : Refines the means by the unlabelled rows.
+
     Examples
     --------
     >>> import numpy as np
@@ -134,11 +166,17 @@ class SoftKMeansClassifier(PrototypeClassifier):
     steps : int, default=30
         Assignments computed in turn with the means.
     base : array of shape (n, d), optional
+        Features of the base classes, for the step Mb.
 
     Attributes
     ----------
     classes_, prototypes_, transduction_, label_distributions_, statistics_, n_features_in_
         As in `NearestClassMean`; `prototypes_` are the refined means.
+
+    See Also
+    --------
+    NearestClassMean : The means without refinement.
+    BMSClassifier : Assigns rows by optimal transport.
 
     Examples
     --------

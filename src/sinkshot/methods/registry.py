@@ -18,7 +18,34 @@ Function = Callable[..., Scores]
 
 @dataclass(frozen=True)
 class Method:
-    """A registered method: its function and what a person needs to know before running it."""
+    """A registered method: its function and what a person needs to know before running it.
+
+    Calling it checks the task and runs the function.
+
+    Parameters
+    ----------
+    name : str
+        What people type.
+    function : callable
+        From Task to Scores, with keyword hyper-parameters.
+    transductive, preprocess, without_base, reference
+        As in `sinkshot.register`.
+    random, gram, fused, balanced, features, ordered, open_set, rejects, least_shots
+        As in `sinkshot.register`.
+    imbalanced, fixed : mapping
+        As in `sinkshot.register`.
+
+    See Also
+    --------
+    sinkshot.register : Make one.
+    get : Find one by its name.
+
+    Examples
+    --------
+    >>> from sinkshot import METHODS
+    >>> METHODS["bms-star"].preprocess, METHODS["bms-star"].fixed
+    ('PEMnE', {'prior': 'balanced'})
+    """
 
     name: str
     function: Function
@@ -51,7 +78,18 @@ class Method:
         return {**defaults, **self.fixed}
 
     def bind(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Fill in defaults; refuse a hyper-parameter the method does not have."""
+        """Fill in defaults; refuse a hyper-parameter the method does not have.
+
+        Parameters
+        ----------
+        given : mapping
+            Hyper-parameters by name.
+
+        Returns
+        -------
+        dict
+            All hyper-parameters.
+        """
         known = self.hyper
         for name in given:
             if name not in known:
@@ -65,7 +103,13 @@ class Method:
         return self.function(task, **self.bind(hyper))
 
     def check_shots(self, shots: int) -> None:
-        """Refuse to go on with fewer supports of a class than the method needs."""
+        """Refuse to go on with fewer supports of a class than the method needs.
+
+        Parameters
+        ----------
+        shots : int
+            Supports of the smallest class.
+        """
         if shots < self.least_shots:
             raise InputError(
                 f"{self.name} needs at least {self.least_shots} supports of each class, and a class has {shots}. "
@@ -73,7 +117,13 @@ class Method:
             )
 
     def check_base(self, base: FeatureBank | None) -> None:
-        """Refuse to go on without the features of the base classes where the method needs them."""
+        """Refuse to go on without the features of the base classes where the method needs them.
+
+        Parameters
+        ----------
+        base : FeatureBank or None
+            The base classes.
+        """
         if self.features and base is None:
             raise InputError(
                 f"{self.name} needs features of the base classes, not only their mean. Give them: --base FILE on the "
@@ -117,9 +167,65 @@ def register(
     imbalanced: Mapping[str, Any] | None = None,
     **fixed: Any,
 ) -> Callable[[Function], Function]:
-    """Add a function from Task to Scores to the list under a name.
+    """Add a function from Task to Scores to the list of methods.
 
-    Further keywords fix hyper-parameters of the function for this name: `bms-star` is `bms` with a prior.
+    Parameters
+    ----------
+    name : str
+        What people type: `--method NAME`.
+    transductive : bool
+        Whether it looks at all queries together.
+    preprocess : str
+        The chain it uses unless another is given, such as "PEMnE".
+    reference : str
+        Where it was published.
+    without_base : str, optional
+        The chain used instead where nothing is known of the base classes.
+    random : bool
+        Whether its published form draws random numbers.
+    gram : bool
+        Whether it takes a GramTask as well: it needs no more than the inner products of an episode's rows.
+    fused : bool
+        Whether engines run all of it in one kernel: BMS with any hyper-parameters.
+    balanced : bool
+        Whether it assumes that queries are shared evenly among the classes.
+    features : bool
+        Whether it needs features of the base classes, not only their mean.
+    ordered : bool
+        Whether its published form depends on which support of a class comes first.
+    open_set : bool
+        Whether it differs from another method only by its score of unknown queries.
+    rejects : bool
+        Whether its score of unknown queries is a probability.
+    least_shots : int
+        Supports that it needs of each class.
+    imbalanced : mapping, optional
+        The authors' constants for unequal query sizes.
+    **fixed
+        Hyper-parameters of the function that are fixed under this name: `bms-star` is `bms` with a prior.
+
+    Returns
+    -------
+    callable
+        A decorator that leaves the function as it is.
+
+    See Also
+    --------
+    Task : What the function is given.
+    Scores : What it returns.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sinkshot import METHODS, Scores, register
+    >>> @register("always-first", transductive=False, preprocess="", reference="an example")
+    ... def always_first(task, *, certainty: float = 1.0):
+    ...     rest = (1 - certainty) / (task.way - 1)
+    ...     shape = (*task.query.shape[:-1], task.way)
+    ...     return Scores(np.where(np.arange(task.way) == 0, certainty, np.full(shape, rest)))
+    >>> METHODS["always-first"].hyper
+    {'certainty': 1.0}
+    >>> del METHODS["always-first"]
     """
 
     def add(function: Function) -> Function:
@@ -151,7 +257,28 @@ def register(
 
 
 def get(name: str) -> Method:
-    """Return a method by its name."""
+    """Return a method by its name.
+
+    Parameters
+    ----------
+    name : str
+        A registered name; an unknown one raises an error with the nearest names.
+
+    Returns
+    -------
+    Method
+        The method.
+
+    See Also
+    --------
+    sinkshot.METHODS : All of them.
+
+    Examples
+    --------
+    >>> from sinkshot.methods import get
+    >>> get("ncm").transductive
+    False
+    """
     if name not in METHODS:
         raise unknown_name("method", name, METHODS)
     return METHODS[name]
