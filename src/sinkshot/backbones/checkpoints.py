@@ -9,7 +9,6 @@ are brought to ours, and classifiers are left out.
 from __future__ import annotations
 
 import json
-import pickle
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,10 +17,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sinkshot.backbones import torch_files
 from sinkshot.backbones.backbone import IMAGENET, Backbone, Triple, triple, weights_hash
 from sinkshot.backbones.networks import Network, build, our_name
 from sinkshot.errors import InputError
 from sinkshot.files import replacing
+from sinkshot.foreign import texts
+from sinkshot.foreign.files import opened
+from sinkshot.foreign.pickles import NameRefused
 
 VERSION = 1
 WRAPPERS = ("module.", "_orig_mod.", "feature.", "backbone.", "encoder.", "network.", "model.")  # stand before names
@@ -58,8 +61,10 @@ def load(path: str | Path | None, name: str | None = None, size: int | None = No
     weights where there is no file.
     """
     file = None if path is None else Path(path)
-    if file is not None and not file.is_file():
+    if file is not None and not file.exists():
         raise InputError(f"there is no file of weights {file} (looked from {Path.cwd()}).")
+    if file is not None:
+        _must_be_readable(file)
     if name is not None and name.startswith("timm:"):
         from sinkshot.backbones import timm
 
@@ -86,6 +91,13 @@ def load(path: str | Path | None, name: str | None = None, size: int | None = No
     mean, std = known["mean"], known["std"]
     digest = weights_hash(network.state_dict())
     return Backbone(network, name, network.width, network.options["size"], mean, std, digest, known["meta"])
+
+
+def _must_be_readable(file: Path) -> None:
+    try:
+        opened(file).close()
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error.strerror or error}.") from error
 
 
 def _read(file: Path) -> tuple[dict[str, Any] | None, dict[str, Tensor]]:
@@ -126,8 +138,8 @@ def _safetensors(file: Path) -> tuple[dict[str, Any] | None, dict[str, Tensor]]:
         with safe_open(file, framework="pt") as opened:
             state = {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118 (it is no dict)
             text = (opened.metadata() or {}).get("sinkshot")
-        header = None if text is None else json.loads(text)
-    except Exception as error:
+        header = None if text is None else texts.json_value(text, "its header")
+    except Exception as error:  # a damaged file makes its parsers raise almost anything
         raise InputError(f"{file} is truncated, damaged or no .safetensors file ({error}); make it again.") from error
     return None if header is None else _header(header, file), state
 
@@ -149,14 +161,14 @@ def _header(header: Any, file: Path) -> dict[str, Any]:
 
 def _torch_file(file: Path) -> dict[str, Tensor]:
     try:
-        content = torch.load(file, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        reason = re.sub(r"\s+", " ", str(error))
+        content = torch_files.read(file)
+    except NameRefused as error:
+        reason = str(error).partition(":")[0]
         raise InputError(
-            f"{file} holds more than tensors and plain containers, and nothing of it was run ({reason:.160}...). "
-            "If you trust it, load it yourself and save its state dict."
+            f"{file} holds more than tensors and plain containers, and nothing of it was run ({reason}). If you trust "
+            "it, load it yourself and save its state dict."
         ) from error
-    except Exception as error:  # a damaged file makes torch raise almost anything
+    except Exception as error:  # a damaged file makes its parsers raise almost anything
         raise InputError(f"{file} is truncated, damaged or no file of torch.save ({error}); get it again.") from error
     return _state_in(content, file)
 

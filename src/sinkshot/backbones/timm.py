@@ -25,7 +25,10 @@ def load(name: str, state: Mapping[str, Tensor] | None = None, size: int | None 
     except Exception as error:  # unknown names, no published weights, no network: timm raises what it meets
         raise InputError(f"timm cannot make {name!r}: {str(error).strip():.300}") from error
     if state is not None:
-        missing, _ = model.load_state_dict(dict(state), strict=False)  # beyond: the classifier that was left out
+        try:
+            missing, _ = model.load_state_dict(dict(state), strict=False)  # beyond: the classifier that was left out
+        except RuntimeError as error:
+            raise InputError(f"the weights are not those of timm's {name}: {error!s:.300}") from error
         if missing:
             raise InputError(f"the weights are not those of timm's {name}: it lacks {', '.join(missing[:3])}.")
     model.eval().requires_grad_(False)

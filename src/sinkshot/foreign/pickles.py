@@ -22,6 +22,10 @@ _CONTAINER, _VALUE, _MEMO = 120, 60, 100  # bytes that an object takes, about
 _EVERY = 1 << 12  # instructions between looks at the memory
 
 
+class NameRefused(InputError):
+    """A pickle asks for something that is not lent to it."""
+
+
 class Lent:
     """A function lent to a pickle, which can call it and do nothing else with it."""
 
@@ -189,7 +193,7 @@ class _Machine:
         module = "builtins" if module == "__builtin__" else module
         lent = self.lent.get((module.replace("numpy._core.", "numpy.core."), name))
         if lent is None:
-            raise InputError(
+            raise NameRefused(
                 f"it asks for {module:.200}.{name:.200}, which is refused: a pickle may hold arrays, numbers, strings, "
                 "lists and dicts. Nothing of it was run. If you trust it, load it yourself and save its features as "
                 ".npz."

@@ -56,16 +56,21 @@ def toml(written: str) -> dict[str, Any]:
     return table
 
 
-def json_object(written: str | bytes, what: str = "it") -> dict[str, Any]:
-    """Parse a JSON object of ours; anything wrong with it is an InputError."""
+def json_value(written: str | bytes, what: str = "it") -> Any:
+    """Parse JSON of ours; anything wrong with it is an InputError."""
     if len(written) > JSON.value:
         raise InputError(
             f"{what} has a JSON text of {len(written):,} bytes; {JSON.value:,} are the most that are read."
         )
     try:
-        found = json.loads(written)
+        return json.loads(written)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{what} is not valid JSON ({error}).") from error
+
+
+def json_object(written: str | bytes, what: str = "it") -> dict[str, Any]:
+    """Parse a JSON object of ours."""
+    found = json_value(written, what)
     if not isinstance(found, dict):
         raise InputError(f"{what} holds a JSON {type(found).__name__}; an object is expected.")
     return found

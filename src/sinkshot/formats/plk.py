@@ -56,7 +56,7 @@ def read(path: Path) -> BankContent:
 
 def unpickle(data: bytes) -> Any:
     """Return what a pickle of others holds, in plain dicts and lists with NumPy arrays; nothing of it is run."""
-    return checked(loads(data, FUNCTIONS)[0], _plain)
+    return checked(loads(data, FUNCTIONS)[0], plain)
 
 
 def _name(key: Any) -> str:
@@ -103,7 +103,8 @@ def _vector(value: Any, where: str) -> NDArray[Any]:
     return value
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return an array where a pickle has made one."""
     return value.content if isinstance(value, _Array) else value
 
 
