@@ -11,6 +11,15 @@ from secrets import token_hex
 
 from sinkshot.errors import InputError
 
+try:
+    import fcntl
+except ImportError:  # Windows, where an open file cannot take another name
+    _LOCKS = False
+else:
+    _LOCKS = True
+
+_SWEPT: set[Path] = set()  # folders
+
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
@@ -18,19 +27,23 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     A killed or failed write leaves what `path` held. Whatever goes wrong comes out as an InputError with the path.
     """
-    file = Path(os.path.realpath(path))
+    try:
+        file = Path(os.path.realpath(path))
+    except OSError as error:  # the working folder was deleted
+        raise InputError(f"{os.fsdecode(path)} cannot be written: {error.strerror or error}.") from error
     if not file.parent.is_dir():
         raise InputError(f"{file} cannot be written: there is no folder {file.parent}; make it first.")
     if file.exists() and not file.is_file():
         raise InputError(f"{file} cannot be written: a folder or device has that name; choose another.")
-    temporary = file.with_name(f".sinkshot-{token_hex(8)}.tmp")
+    temporary = file.with_name(f".sinkshot-{os.getpid()}-{token_hex(8)}.tmp")
     try:
-        temporary.touch(exist_ok=False)
-        mode = stat.S_IMODE((file if file.exists() else temporary).stat().st_mode)
-        yield temporary
-        os.chmod(temporary, mode)  # some libraries make their files private
-        reach_the_disk(temporary)
-        os.replace(temporary, file)
+        _sweep(file.parent)
+        with _held(temporary):
+            mode = stat.S_IMODE((file if file.exists() else temporary).stat().st_mode)
+            yield temporary
+            os.chmod(temporary, mode)  # some libraries make their files private
+            reach_the_disk(temporary)
+            os.replace(temporary, file)
         reach_the_disk(file.parent)
     except InputError as error:
         raise InputError(f"{file} cannot be written: {error}") from error
@@ -39,6 +52,62 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
+
+
+@contextlib.contextmanager
+def _held(temporary: Path) -> Iterator[None]:
+    """Make a temporary file and hold a lock on it, so that no other process takes it for one that was left behind."""
+    handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+    if not _LOCKS:
+        os.close(handle)
+        yield
+        return
+    try:
+        _try_lock(handle)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove temporary files in a folder whose process was killed; once in this process for each folder.
+
+    A file belongs to a living process if that holds its lock, or has the number in its name.
+    """
+    if folder in _SWEPT or not _LOCKS:
+        return
+    _SWEPT.add(folder)
+    for left in folder.glob(".sinkshot-*.tmp"):
+        number = left.name.split("-")[1]
+        if not number.isdigit() or _lives(int(number)):
+            continue
+        with contextlib.suppress(OSError):
+            handle = os.open(left, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
+            try:
+                if _try_lock(handle):
+                    left.unlink()
+            finally:
+                os.close(handle)
+
+
+def _try_lock(handle: int) -> bool:
+    """Lock a file; False where another process has, or where the file system has no locks."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _lives(process: int) -> bool:
+    """Whether there is a process with this number, whoever owns it."""
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def reach_the_disk(path: Path) -> None:

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -180,3 +181,43 @@ def test_a_killed_write_leaves_the_old_file(tmp_path, suffix):
         kills, interrupted = kills + 1, interrupted + len(unfinished)
         for path in unfinished:
             path.unlink()
+
+
+WRITE_AND_WAIT = """
+import sys, time
+from pathlib import Path
+from sinkshot.files import replacing
+
+with replacing(Path(sys.argv[1]) / "bank.npz") as temporary:
+    temporary.write_bytes(b"half")
+    print(temporary, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there are no locks of this kind")
+def test_a_killed_write_is_swept_by_the_next_one_and_a_living_one_is_not(tmp_path):
+    command = [sys.executable, "-c", WRITE_AND_WAIT, str(tmp_path)]
+    killed, living = (subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2))
+    with killed, living:
+        left, kept = (Path(run.stdout.readline().strip()) for run in (killed, living))
+        killed.kill()
+        killed.wait()
+        assert left.exists()
+        (tmp_path / ".sinkshot-notes.tmp").touch()  # not of ours
+        BANK.save(tmp_path / "other.npz")
+        assert not left.exists()
+        assert kept.exists()
+        living.kill()
+    assert {file.name for file in tmp_path.iterdir()} == {"other.npz", ".sinkshot-notes.tmp", kept.name}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there are no locks of this kind")
+def test_a_temporary_file_of_a_process_in_another_container_is_known_by_its_lock(tmp_path):
+    import fcntl
+
+    file = tmp_path / ".sinkshot-999999999-00.tmp"  # no such process here
+    with file.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        BANK.save(tmp_path / "bank.npz")
+        assert file.exists()
