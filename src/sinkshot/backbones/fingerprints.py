@@ -29,6 +29,6 @@ def _fingerprint(opened: Opened) -> int:
         return zlib.crc32(np.ascontiguousarray(opened).data)
     try:
         known = opened.stat()
-    except OSError:
+    except (OSError, ValueError):  # missing, or no name of a file
         return 0
     return zlib.crc32(f"{known.st_size} {known.st_mtime_ns}".encode())

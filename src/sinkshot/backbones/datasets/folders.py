@@ -12,8 +12,7 @@ from sinkshot.backbones.datasets.images import Images
 from sinkshot.backbones.datasets.known import FOLDER_NAMES, SPLITS, DataSet, guess, no_split
 from sinkshot.backbones.datasets.sources import Files
 from sinkshot.errors import InputError
-
-SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+from sinkshot.foreign.pictures import suffixes
 
 
 def is_split_folders(path: Path) -> bool:
@@ -83,4 +82,4 @@ def class_folders(path: Path) -> list[str]:
 def images_in(folder: Path) -> list[str]:
     """Return the names of the image files in a folder, sorted; others and hidden ones are left out."""
     files = (entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
-    return sorted(name for name in files if Path(name).suffix.lower() in SUFFIXES)
+    return sorted(name for name in files if Path(name).suffix.lower() in suffixes())

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 
 from sinkshot.backbones.datasets import known, pickled
-from sinkshot.backbones.datasets.folders import SUFFIXES
 from sinkshot.backbones.datasets.images import Images
 from sinkshot.backbones.datasets.known import FOLDER_NAMES, SPLITS, DataSet
 from sinkshot.backbones.datasets.packs import mapped
 from sinkshot.backbones.datasets.sources import Encoded, Files, Pixels, Source, joined
 from sinkshot.errors import InputError
 from sinkshot.foreign import texts
+from sinkshot.foreign.pictures import suffixes
 
 _PICKLES = {
     "cifar-fs": "CIFAR_FS_{}.pickle",
@@ -69,7 +69,7 @@ def _rows(file: Path) -> list[tuple[str, str]]:
     if not table or table[0][:2] != ["filename", "label"]:
         raise InputError(f"{file} does not begin with the line 'filename,label'; it is no list of images.")
     for line, row in enumerate(table[1:], start=2):
-        if row and (len(row) < 2 or not row[1] or Path(row[0]).suffix.lower() not in SUFFIXES):
+        if row and (len(row) < 2 or not row[1] or Path(row[0]).suffix.lower() not in suffixes()):
             raise InputError(f"{file}, line {line}: {','.join(row)!r} was found, a file name and a label expected.")
     return [(row[0], row[1]) for row in table[1:] if row]
 
@@ -90,7 +90,9 @@ def _tiered_part(path: Path, word: str, data_set: DataSet) -> tuple[Source, list
     named = [str(texts[int(i)]) for i in pickled.flat(labels["label_specific"])]
     pixels = path / f"{word}_images.npz"
     if pixels.is_file():
-        images = mapped(pixels, "images")
+        images = pickled.pixels(mapped(pixels, "images"))
+        if images.ndim != 4 or images.shape[-1] != 3:
+            raise ValueError(f"images [n, h, w, 3] expected, an array of shape {images.shape} found")
         return Pixels(images[..., ::-1], pixels.name), named  # OpenCV wrote them: blue comes first
     encoded = pickled.read(path / f"{word}_images_png.pkl")
     return Encoded([pickled.pixels(image) for image in encoded], f"{word}_images_png.pkl"), named

@@ -5,14 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sinkshot.backbones.datasets.sources import Opened, Pixels, Source, picked
 from sinkshot.errors import InputError
+from sinkshot.foreign.pictures import must_be_decodable, picture, room_for
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 NAMED = 20  # faults that are told one by one
 MARGIN = 1.15  # the short side is brought to this many times the crop
@@ -67,6 +72,19 @@ class Images:
         except Exception as error:  # whatever PIL and its codecs raise at a broken file
             return _reason(error)
 
+    def _header(self, index: int) -> tuple[int, int] | str:
+        """Return height and width as the image's header tells them."""
+        try:
+            opened = self.source.open(index)
+            if isinstance(opened, np.ndarray):
+                return int(opened.shape[0]), int(opened.shape[1])
+            with picture(opened) as image:
+                if self.size is not None:
+                    must_be_decodable(*_resized(image.size, self.size, self.margin))
+                return image.height, image.width
+        except Exception as error:
+            return _reason(error)
+
     def held(self) -> Images:
         """Return the same images, decoded once and held in memory."""
         pixels = np.concatenate([self.pixels(part) for part in parts(len(self), 4096)])
@@ -100,7 +118,7 @@ def problems(images: Images, decode: bool, subset: bool, progress: Progress | No
         found = int(counts.get(name, 0)) if name else len(images)
         if found != count and (found or not name):
             yield f"{f'class {name!r}' if name else 'the split'} has {found:,} images, {count:,} expected"
-    look = images._decoded if decode else lambda index: _header(images.source.open(index))
+    look = images._decoded if decode else images._header
     sizes: dict[Any, int] = {}
     for index, found in enumerate(parallel(look, range(len(images)))):
         if progress is not None and (index % 256 == 255 or index + 1 == len(images)):
@@ -133,17 +151,28 @@ def fitted(opened: Opened, size: int | None, margin: float) -> NDArray[np.uint8]
 
     if isinstance(opened, np.ndarray) and size in (None, *_square(opened)):
         return opened
-    image = Image.fromarray(opened) if isinstance(opened, np.ndarray) else Image.open(opened)
-    with image:
-        upright = ImageOps.exif_transpose(image).convert("RGB")
-    if size is None:
-        return np.asarray(upright)
-    width, height = upright.size
-    short = min(width, height)
+    held = nullcontext(Image.fromarray(opened)) if isinstance(opened, np.ndarray) else picture(opened)
+    with held as image, room_for(image.width * image.height):
+        if size is not None:
+            must_be_decodable(*_resized(image.size, size, margin))
+        ImageOps.exif_transpose(image, in_place=True)
+        upright = image if image.mode == "RGB" else image.convert("RGB")
+        return np.array(upright) if size is None else _cut(upright, size, margin)
+
+
+def _resized(shape: tuple[int, int], size: int, margin: float) -> tuple[int, int]:
+    """Return width and height of an image whose short side is brought to `margin` times the size, or the size."""
+    (width, height), short = shape, min(shape)
     side = max(size, min(short, round(size * margin)))
-    if side != short:
-        whole = (max(side, round(width * side / short)), max(side, round(height * side / short)))
-        upright = upright.resize(whole, Image.Resampling.BILINEAR)
+    return (max(side, round(width * side / short)), max(side, round(height * side / short)))
+
+
+def _cut(upright: Image, size: int, margin: float) -> NDArray[np.uint8]:
+    from PIL.Image import Resampling
+
+    whole = _resized(upright.size, size, margin)
+    if whole != upright.size:
+        upright = upright.resize(whole, Resampling.BILINEAR)
     left, top = (upright.width - size) // 2, (upright.height - size) // 2
     return np.asarray(upright.crop((left, top, left + size, top + size)))
 
@@ -163,18 +192,6 @@ def parts(count: int, step: int) -> Iterator[range]:
     return (range(start, min(start + step, count)) for start in range(0, count, step))
 
 
-def _header(opened: Opened) -> tuple[int, int] | str:
-    from PIL import Image
-
-    if isinstance(opened, np.ndarray):
-        return int(opened.shape[0]), int(opened.shape[1])
-    try:
-        with Image.open(opened) as image:
-            return image.height, image.width
-    except Exception as error:
-        return _reason(error)
-
-
 def _reason(error: Exception) -> str:
     from PIL import UnidentifiedImageError
 
@@ -182,6 +199,8 @@ def _reason(error: Exception) -> str:
         return "the file is missing"
     if isinstance(error, UnidentifiedImageError):
         return "it is no image, or a damaged one"
+    if isinstance(error, InputError):
+        return str(error)
     return f"it cannot be read ({getattr(error, 'strerror', None) or error})"
 
 

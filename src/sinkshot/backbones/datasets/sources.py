@@ -11,6 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkshot.errors import InputError
+
 Opened = Path | BytesIO | NDArray[np.uint8]
 """A file or bytes that PIL can read, or pixels [h, w, 3]."""
 
@@ -32,6 +34,11 @@ class Files:
 
     root: Path
     paths: Sequence[str]  # relative to root
+
+    def __post_init__(self) -> None:
+        for path in self.paths:
+            if (".." in path and ".." in Path(path).parts) or Path(path).is_absolute():
+                raise InputError(f"{self.root}: a list names {path!r:.200}, which lies outside of the folder.")
 
     def __len__(self) -> int:
         return len(self.paths)

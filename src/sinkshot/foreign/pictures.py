@@ -1,0 +1,103 @@
+"""Image files: a closed list of formats, looked at before they are decoded, and large ones one at a time."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sinkshot.errors import InputError, unknown_name
+from sinkshot.foreign.files import opened, size_of
+from sinkshot.foreign.limits import IMAGE, PIXELS, amount, max_memory
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+FORMATS = {
+    "PNG": (".png",),
+    "JPEG": (".jpg", ".jpeg"),
+    "GIF": (".gif",),
+    "BMP": (".bmp",),
+    "TIFF": (".tif", ".tiff"),
+    "WEBP": (".webp",),
+}
+"""What is opened without being asked for, with its suffixes. Pillow knows more, some of which start other programs."""
+VARIABLE = "SINKSHOT_IMAGE_FORMATS"  # of the environment; the command's --image-format sets it
+_BYTES_PER_PIXEL = 8  # as stored, and in three colours
+_LARGE = 1 << 22  # pixels from which images are decoded one at a time
+_one_at_a_time = threading.Lock()
+
+
+def formats() -> tuple[str, ...]:
+    """Return the formats that are opened: the closed list, and what the user adds by Pillow's names, such as PPM."""
+    return _formats(os.environ.get(VARIABLE, ""))
+
+
+def suffixes() -> frozenset[str]:
+    """Return how the names of files in these formats end."""
+    return _suffixes(formats())
+
+
+@functools.cache
+def _formats(added: str) -> tuple[str, ...]:
+    names = [name.strip().upper() for name in added.split(",") if name.strip()]
+    if names:
+        from PIL import Image
+
+        Image.init()
+        for name in names:
+            if name not in Image.OPEN:
+                raise unknown_name("image format", name, Image.OPEN)
+    return (*FORMATS, *(name for name in names if name not in FORMATS))
+
+
+@functools.cache
+def _suffixes(names: tuple[str, ...]) -> frozenset[str]:
+    found = {suffix for name in names for suffix in FORMATS.get(name, ())}
+    if others := [name for name in names if name not in FORMATS]:
+        from PIL import Image
+
+        found |= {suffix for suffix, name in Image.EXTENSION.items() if name in others}
+    return frozenset(found)
+
+
+@contextmanager
+def picture(source: Path | BytesIO) -> Iterator[Image]:
+    """Open an image: its header is read, and its size is one that may be decoded."""
+    from PIL import Image
+
+    with ExitStack() as held:
+        file = held.enter_context(opened(source)) if isinstance(source, Path) else source
+        if isinstance(source, Path) and (size := size_of(file)) > IMAGE.value:
+            raise InputError(f"it has {amount(size)}, more than the {amount(IMAGE.value)} of {IMAGE.bounds}")
+        try:
+            image = held.enter_context(Image.open(file, formats=formats()))
+        except Image.DecompressionBombError as error:
+            raise InputError("it has more pixels than are decoded") from error
+        must_be_decodable(*image.size)
+        yield image
+
+
+@contextmanager
+def room_for(pixels: int) -> Iterator[None]:
+    """Wait until no other large image is being decoded, if this is one."""
+    if pixels < _LARGE:
+        yield
+        return
+    with _one_at_a_time:
+        yield
+
+
+def must_be_decodable(width: int, height: int) -> None:
+    """Refuse an image of more pixels than the limit."""
+    given = max_memory()
+    most = PIXELS.value if given is None else given // _BYTES_PER_PIXEL
+    if width * height > most:
+        raise InputError(
+            f"it has {width:,} x {height:,} pixels, more than {most:,}; make it smaller, or allow it with --max-memory"
+        )

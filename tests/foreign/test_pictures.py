@@ -1,0 +1,115 @@
+"""Images: a closed list of formats, regular files, and no more pixels than can be meant."""
+
+import os
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from bounds import bounded
+from PIL import Image
+
+from sinkshot.backbones import datasets
+from sinkshot.errors import InputError
+from sinkshot.foreign import pictures
+
+EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n(it-ran) (w) file closefile\nshowpage\n"
+
+
+def folder(tmp_path, **files):
+    """A folder with a class of honest images, and one of given files."""
+    for name in ("good", "other"):
+        (tmp_path / name).mkdir(exist_ok=True)
+    Image.fromarray(np.full((40, 60, 3), 9, np.uint8)).save(tmp_path / "good" / "a.png")
+    for name, content in files.items():
+        (tmp_path / "other" / name.replace("_", ".")).write_bytes(content)
+    return tmp_path
+
+
+def png(width, height, data=b"", depth=8, colour=0):
+    def chunk(name, content):
+        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+    header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(data)) + chunk(b"IEND", b"")
+
+
+def refused(path, message, **options):
+    images = datasets.load(path, size=16, **options)
+    for decode in (False, True):
+        with bounded(), pytest.raises(InputError, match=message) as error:
+            datasets.check(images, decode=decode)
+    with bounded(), pytest.raises(InputError, match=message):
+        images.pixels(range(len(images)))
+    assert str(error.value).replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg", "gif", "bmp", "tif", "webp"])
+def test_a_file_that_would_start_ghostscript_is_no_image(tmp_path, suffix, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    refused(folder(tmp_path, **{f"x_{suffix}": EPS}), rf"other/x\.{suffix}: it is no image")
+    assert not (tmp_path / "it-ran").exists()
+
+
+def test_other_formats_are_opened_when_they_are_named(tmp_path, monkeypatch):
+    path = folder(tmp_path, x_ppm=b"P6\n2 2\n255\n" + bytes(12))
+    assert len(datasets.load(path)) == 1
+    monkeypatch.setenv(pictures.VARIABLE, "ppm")
+    images = datasets.load(path, size=16)
+    assert len(images) == 2
+    datasets.check(images, decode=True)
+    monkeypatch.setenv(pictures.VARIABLE, "PPN")
+    with pytest.raises(InputError, match="unknown image format 'PPN'; did you mean"):
+        datasets.load(path)
+
+
+def test_pipes_and_devices_among_images_are_not_waited_for(tmp_path):
+    path = folder(tmp_path)
+    os.mkfifo(path / "other" / "x.png")
+    refused(path, r"other/x\.png.*not a regular file")
+    (path / "other" / "x.png").unlink()
+    (path / "other" / "x.png").symlink_to("/dev/zero")
+    refused(path, r"other/x\.png.*not a regular file")
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_pixels_are_counted_before_they_are_decoded(tmp_path):
+    refused(folder(tmp_path, x_png=png(1, 89_000_000)), "more than 105,000,000")
+    refused(folder(tmp_path, x_png=png(30_000, 30_000)), "more pixels than are decoded")
+    refused(folder(tmp_path, x_png=png(10_000, 10_600)), "10,000 x 10,600 pixels, more than 105,000,000")
+
+
+def test_a_thin_image_is_read_where_it_is_not_endless(tmp_path):
+    path = folder(tmp_path, x_png=png(200, 1, bytes(201)))
+    assert datasets.load(path, size=16).pixels([0, 1]).shape == (2, 16, 16, 3)
+
+
+def test_names_of_images_are_shown_with_control_characters_escaped(tmp_path):
+    path = folder(tmp_path, **{"x\x1b[31m\n_png": b"nothing"})
+    refused(path, r"other/x\\x1b\[31m\\n\.png: it is no image")
+
+
+def test_lists_name_no_images_outside_of_their_folder(tmp_path):
+    (tmp_path / "images").mkdir()
+    for name in ("../../x.png", "/x.png"):
+        for split in ("train", "val", "test"):
+            (tmp_path / f"{split}.csv").write_text(f"filename,label\n{name},n01532829\n")
+        with pytest.raises(InputError, match="outside of the folder"):
+            datasets.load(tmp_path)
+
+
+def test_pixels_are_the_same_however_an_image_is_stored(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, 256, (30, 50, 3), dtype=np.uint8)
+    stored = Image.fromarray(rows)
+    exif = stored.getexif()
+    exif[0x0112] = 6  # turned by 90 degrees
+    for name, image, options in (
+        ("a.png", stored, {}),
+        ("b.png", stored.convert("RGBA"), {}),
+        ("c.png", Image.fromarray(np.rot90(rows)), {"exif": exif}),
+    ):
+        image.save(folder(tmp_path) / "other" / name, **options)
+    found = datasets.load(tmp_path, size=16).pixels([1, 2, 3])
+    assert (found[0] == found[1]).all()
+    assert (found[0] == found[2]).all()
