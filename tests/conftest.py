@@ -54,7 +54,7 @@ def exact():
     return sinkshot.load(GOLDEN / "cifar-fs_wrn-28-10_novel_f16.safetensors")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def blobs():
     """Eight well separated classes of 40 rows, non-negative, 24 wide."""
     rng = np.random.default_rng(0)

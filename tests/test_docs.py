@@ -64,6 +64,7 @@ def prose(document):
     return re.sub(r"```.*?```|`[^`]*`", "", document.read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
+@pytest.mark.slow
 def test_the_readmes_code_runs(capsys):
     (block,) = python_blocks("README.md")
     exec(block, {})
@@ -137,6 +138,7 @@ def test_the_backbones_page_turns_a_folder_into_a_table_of_labels(tmp_path, monk
     assert all(line.split(",")[1] == line.split(",")[0].removeprefix("unknown/").partition("-")[0] for line in lines)
 
 
+@pytest.mark.slow
 def test_the_studies_page_shows_a_study_that_runs_and_banks_that_are_found(tmp_path):
     banks, study = blocks("docs/studies.md", "toml")
     (tmp_path / "roots.toml").write_text(study)
@@ -167,6 +169,7 @@ def test_examples_in_docstrings_hold(name):
     assert doctest.testmod(importlib.import_module(name)).failed == 0
 
 
+@pytest.mark.slow
 def test_the_wheel_is_small_and_brings_the_bank_and_the_templates(tmp_path):
     words = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", tmp_path, ROOT]
     subprocess.run(list(map(str, words)), check=True, capture_output=True)

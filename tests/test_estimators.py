@@ -352,6 +352,7 @@ def real_pools(exact):
         return draws, [BMSClassifier().fit(x, y) for x, _, y in draws]
 
 
+@pytest.mark.slow
 def test_bms_labels_unbalanced_real_pools_better_than_nearest_class_means(real_pools):
     gain = []
     for (x, truth, y), bms in zip(*real_pools, strict=True):
@@ -360,6 +361,7 @@ def test_bms_labels_unbalanced_real_pools_better_than_nearest_class_means(real_p
     assert np.mean(gain) > 0.005
 
 
+@pytest.mark.slow
 def test_bms_predicts_the_rows_of_its_pool_one_by_one_as_it_labelled_them_together(real_pools):
     for (x, _, y), bms in zip(*real_pools, strict=True):
         assert np.mean(bms.predict(x[y < 0]) == bms.transduction_[y < 0]) > 0.98
@@ -381,6 +383,7 @@ print(grown / 1024, np.mean(model.transduction_ == truth))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ru_maxrss counts KiB on Linux only")
 def test_a_pool_of_20000_rows_fits_into_a_quarter_of_a_gigabyte():
     done = subprocess.run([sys.executable, "-c", _LARGE_POOL], check=True, capture_output=True, text=True)

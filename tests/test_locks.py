@@ -61,6 +61,7 @@ def test_the_second_process_is_told_who_holds_it_until_that_one_is_killed(tmp_pa
     assert not lock.exists()
 
 
+@pytest.mark.slow
 def test_no_two_are_inside_although_the_file_comes_and_goes(tmp_path):
     words = [sys.executable, "-c", TAKE_TURNS, str(tmp_path / "lock")]
     processes = [subprocess.Popen(words, stderr=subprocess.PIPE) for _ in range(3)]

@@ -98,6 +98,7 @@ def test_numbers_of_a_run_come_from_its_cells(tool, cells):
     assert "- *A bank*: not measured yet" in tool.pages(numbers)["kmeans.md"]
 
 
+@pytest.mark.slow
 def test_cells_of_another_study_are_refused_in_a_sentence(tmp_path):
     path = tmp_path / "cells.csv"
     path.write_text(",".join(COLUMNS) + "\n")

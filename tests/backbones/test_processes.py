@@ -49,6 +49,9 @@ GO_ON = (
 )
 
 
+pytestmark = pytest.mark.slow
+
+
 def started(tmp_path, first, second):
     """Run two processes that do what is given once both are there."""
     for name in ("meeting", "temporary"):

@@ -43,6 +43,7 @@ def few_shot(network, images, mean, std):
     return accuracies(features_of(network, pixels, mean, std, nullcontext()), images.labels, how)["ncm 1-shot"]
 
 
+@pytest.mark.slow
 def test_few_shot_accuracy_on_new_classes_rises_well_above_chance(toy, tmp_path):
     base, other, root = toy
     changes = {"options.channels": 24, "stage.train.epochs": 12, "validation.every": 4, "validation.episodes": 100}
@@ -212,6 +213,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_is_said_in_a_sentence(toy, tmp_path):
     _, _, root = toy
     words = ("train", root / "base", "--recipe", recipe_file(root), "--out", tmp_path / "run", "--device", "cpu")

@@ -113,6 +113,7 @@ def test_help_has_an_example_for_every_command():
         assert "Example: sinkshot" in sinkshot(command, "--help").stdout
 
 
+@pytest.mark.slow
 def test_demo_prints_the_table_and_says_where_the_page_is(tmp_path):
     done = sinkshot("demo", "--episodes", "20", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -128,6 +129,7 @@ def test_a_terminal_without_our_signs_still_gets_its_table(npz):
     assert "ncm" in done.stdout
 
 
+@pytest.mark.slow
 def test_compiled_engines_work_where_no_cache_can_be_written():
     code = (
         "import numba.core.caching as caching; caching.CompileResultCacheImpl._locator_classes = []\n"
@@ -171,6 +173,7 @@ def interrupted(*words, cwd=None):
     return run_program(sys.executable, "-c", PRESS_CTRL_C, *words, cwd=cwd)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="sends SIGINT")
 def test_an_interrupted_demo_says_what_was_finished(tmp_path):
     done = interrupted("demo", "--episodes", "10000000", cwd=tmp_path)
@@ -179,6 +182,7 @@ def test_an_interrupted_demo_says_what_was_finished(tmp_path):
     assert not (tmp_path / "sinkshot-demo.html").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="sends SIGINT")
 def test_an_interrupted_evaluation_keeps_and_says_what_was_finished(npz):
     words = ("eval", npz, "--method", "ncm", "--way", "4", "--query", "5", "--episodes", "90000000", "--json")

@@ -43,6 +43,7 @@ def weights(tmp_path):
     return tmp_path / "conv4.safetensors"
 
 
+@pytest.mark.slow
 def test_a_folder_of_images_becomes_a_bank_that_eval_takes(tmp_path, photos, weights):
     bank = tmp_path / "photos_conv4_all.safetensors"
     words = ("extract", photos, "--weights", weights, "--out", bank, "--json")
@@ -100,6 +101,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_is_done(tmp_path, photos, weights):
     for index in range(400):
         os.link(photos / "ant" / "0.jpg", photos / "ant" / f"copy{index}.jpg")

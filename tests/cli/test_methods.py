@@ -91,6 +91,7 @@ def test_methods_that_are_another_score_of_the_unknown_join_a_group_only_where_t
     assert chosen(["nn-ratio"], "balanced") == (["nn-ratio"], set())
 
 
+@pytest.mark.slow
 def test_all_runs_what_can_run_and_names_what_cannot_with_the_reason(tmp_path, blobs):
     path = tmp_path / "blobs.npz"
     np.savez(path, features=blobs.features, labels=blobs.labels)

@@ -79,6 +79,7 @@ def test_the_command_prints_numbers_claims_what_is_missing_and_the_report(home):
     assert (home / "first" / "index.html").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_json_is_one_object_and_nothing_else(home):
     words = ("reproduce", "--study", "toys.toml", "--banks", "banks", "--out", "first", "--json")
     done = sinkshot_process(*words, cwd=home)
@@ -177,6 +178,7 @@ def test_help_has_an_example(home):
         assert "Example: sinkshot" in sinkshot(command, "--help", cwd=home).stdout
 
 
+@pytest.mark.slow
 def test_a_terminal_is_told_how_far_it_is(home):
     words = ["reproduce", "--study", "toys.toml", "--banks", "banks", "--out", "fourth", "--episodes", "600"]
     ours, theirs = pty.openpty()

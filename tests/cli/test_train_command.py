@@ -63,6 +63,7 @@ def test_a_time_limit_says_how_to_go_on_and_resume_does(toy, tmp_path):
     assert sinkshot(*words, "--resume").returncode == 0
 
 
+@pytest.mark.slow
 def test_an_interrupt_saves_first(toy, tmp_path):
     words = ("train", toy / "set", "--recipe", toy / "toy.toml", "--out", tmp_path, *CPU, "--epochs", "100000")
     process = start_sinkshot(*words, OMP_NUM_THREADS="1")
@@ -95,6 +96,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "code", "sentence"),
     [
@@ -141,6 +143,7 @@ def test_bad_input_is_a_sentence(toy, tmp_path, words, answer):
     assert answer in done.stderr
 
 
+@pytest.mark.slow
 def test_base_and_validation_images_are_enough_and_so_are_base_images_alone(toy, tmp_path):
     words = ("--recipe", toy / "toy.toml", "--epochs", "1", "--set", "stage.train.batch=16", "--subset", *CPU)
     for split, word in (("base", "train"), ("validation", "val")):
@@ -177,6 +180,7 @@ def test_images_of_any_size_are_trained_on(toy, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_what_is_wrong_with_base_and_validation_images_is_told_at_once_and_a_subset_is_allowed(toy, tmp_path):
     for split in ("base", "validation"):
         folder(tmp_path / "set", known.get("cifar-fs").splits[split], each=7, size=20)

@@ -45,6 +45,7 @@ def test_json_is_one_object_that_python_gives_too(bank):
     assert "not known which classes" in done.stderr
 
 
+@pytest.mark.slow
 def test_novel_classes_are_refused_unless_some_are_set_apart_and_the_others_can_be_evaluated(tmp_path):
     words = ("--preprocess", "PE", "--method", "paddle", *QUICK)  # of which raw features are not the best
     done = sinkshot("tune", BUNDLED, *words)

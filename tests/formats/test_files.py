@@ -164,6 +164,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".safetensors", ".npz"])
 def test_a_killed_write_leaves_the_old_file(tmp_path, suffix):
     file, chance, kills, interrupted = tmp_path / f"bank{suffix}", random.Random(1), 0, 0

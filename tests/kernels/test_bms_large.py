@@ -73,6 +73,7 @@ def fifty_thousand():
     return map(float, done.stdout.split())
 
 
+@pytest.mark.slow
 def test_fifty_thousand_rows_take_less_than_a_gibibyte():
     _, mebibytes = fifty_thousand()
     assert mebibytes < 1024

@@ -43,6 +43,7 @@ def reference(bank, episodes, way, numbers, chain="PEMnE"):
     return bms.solve(task, numbers).assignment.swapaxes(1, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["case"])
 def test_golden_cases_hold(case, exact):
     golden = np.load(GOLDEN / f"{case['case']}.npz")
@@ -53,14 +54,16 @@ def test_golden_cases_hold(case, exact):
     assert np.isclose(result.per_episode, golden["accuracy"], atol=1e-4).mean() >= 0.99
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.long)])
 @pytest.mark.parametrize(("shot", "prior"), [(1, None), (1, "balanced"), (5, None)])
-def test_labels_over_a_thousand_episodes_are_those_of_the_float64_reference(exact, unit_rows, shot, prior):
-    episodes = draw(exact.labels, shot=shot, episodes=1000)
+def test_labels_over_many_episodes_are_those_of_the_float64_reference(exact, unit_rows, shot, prior, count):
+    episodes = draw(exact.labels, shot=shot, episodes=count)
     numbers = settings(5, 5 * shot, prior=prior)
     ours = fused(unit_rows, episodes, 5, numbers)
     same = [
         (ours[i : i + 50].argmax(-1) == reference(exact, episodes[i : i + 50], 5, numbers).argmax(-1)).mean()
-        for i in range(0, 1000, 50)
+        for i in range(0, count, 50)
     ]
     assert np.mean(same) >= 0.999
 
@@ -136,6 +139,7 @@ def test_fewer_rows_than_minimum_sizes_give_the_reference_scores(exact, unit_row
     np.testing.assert_allclose(ours, theirs, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_long_rows_with_logistic_regression_are_left_to_the_readable_code(exact):
     long = FeatureBank(exact.features * 100, exact.labels, exact.class_names)
     recipe = Recipe(shot=5, episodes=600)

@@ -36,6 +36,7 @@ NUMBERS = {"lam": 8.5, "steps": 3, "passes": 4, "lr": 0.1, "momentum": 0.8, "kap
 UNEVEN = (0.4, 0.3, 0.2, 0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(DEVICE == "cuda" or INTERPRETED, reason="the kernels run in this process")
 def test_the_kernels_do_what_they_say_when_interpreted():
     command = [sys.executable, "-m", "pytest", "-x", "-W", "ignore::RuntimeWarning", str(Path(__file__))]

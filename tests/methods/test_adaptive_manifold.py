@@ -79,6 +79,7 @@ def test_settings_are_the_authors_for_each_shot(kind, settings):
         np.testing.assert_allclose(ours, expected, atol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["5w5s15q", "dir1"])
 def test_single_precision_which_is_compiled_gives_the_labels_of_double(kind):
     tasks = [apply(episodes(kind, slice(8), dtype=dtype)[0], "PEMnE") for dtype in ("float32", "float64")]

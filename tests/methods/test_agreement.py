@@ -27,6 +27,7 @@ def load_tool():
 tool = load_tool()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "kind"), [pair for pair in tool.known() if pair[0] not in SLOW])
 def test_mean_accuracy_is_that_of_the_public_code(method, kind):
     found = tool.agreement(method, kind, most=20)

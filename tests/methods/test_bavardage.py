@@ -13,6 +13,7 @@ from sinkshot import METHODS, Task, draw
 from sinkshot.preprocess import apply
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("file", "chain"), [("bavardage", "MbE"), ("bavardage-sqrt", "PsMbE")])
 def test_scores_and_accuracy_are_those_of_the_public_code(file, chain, kind):

@@ -16,22 +16,26 @@ from sinkshot.preprocess import apply
 CASES = json.loads((GOLDEN / "cases.json").read_text())
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.long)])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["case"])
-def test_accuracy_is_that_of_the_published_code_episode_by_episode(case, exact):
-    golden = np.load(GOLDEN / f"{case['case']}.npz")
-    size = {key: case[key] for key in ("way", "shot", "query", "episodes")}
+def test_accuracy_is_that_of_the_published_code_episode_by_episode(case, exact, count):
+    golden = np.load(GOLDEN / f"{case['case']}.npz")["accuracy"][:count]
+    size = {key: case[key] for key in ("way", "shot", "query")}
     result = evaluate(
         exact,
-        Recipe("official", **size),
+        Recipe("official", **size, episodes=count),
         method=case["method"],
         preprocess=case["preprocess"],
         engine="numpy",
         lam=case["lam"],
         epochs=case["epochs"],
     )
-    assert abs(result.accuracy - case["accuracy"]) < 0.0002
-    assert abs(result.ci95 - case["ci95"]) < 0.0002
-    assert np.isclose(result.per_episode, golden["accuracy"], atol=1e-4).mean() >= 0.99
+    assert abs(result.accuracy - golden.mean()) < 0.0002
+    assert np.isclose(result.per_episode, golden, atol=1e-4).mean() >= 0.99
+    if count == case["episodes"]:
+        assert abs(result.accuracy - case["accuracy"]) < 0.0002
+        assert abs(result.ci95 - case["ci95"]) < 0.0002
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["case"])
@@ -131,6 +135,7 @@ def test_sinkhorn_with_a_prior_gives_every_class_its_share():
     np.testing.assert_allclose(p.sum(axis=-2), 1.0, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("variant", "one_shot", "five_shot"),
     [("published", 87.91, 92.00), ("letter", 87.35, 90.27), ("robust", 87.52, 90.64)],
@@ -141,6 +146,7 @@ def test_variants_score_what_the_design_measured(variant, one_shot, five_shot, e
         assert abs(100 * result.accuracy - expected) < 0.02
 
 
+@pytest.mark.slow
 def test_robust_holds_where_published_falls_under_imbalance(bundled):
     recipe = Recipe("dirichlet", shot=5, episodes=200)
     robust, published = (evaluate(bundled, recipe, method="bms", variant=v).accuracy for v in ("robust", "published"))

@@ -24,6 +24,7 @@ def judged(method, kind, chain=None, count=200):
     return right, None if unknown is None else open_set.auroc(unknown, ~known).mean()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_strangers_are_told_from_the_others_better_than_oslo_does(kind):
     accuracy, auroc = judged("bms-open", kind)
@@ -33,11 +34,13 @@ def test_strangers_are_told_from_the_others_better_than_oslo_does(kind):
     assert accuracy > oslo_accuracy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "gain"), [("5w1s15q", 0.08), ("5w5s15q", 0.04)])
 def test_strangers_in_the_pool_take_much_less_accuracy_than_from_bms(kind, gain):
     assert judged("bms-open", kind, count=80)[0] > judged("bms", kind, count=80)[0] + gain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_strangers_it_is_above_nearest_class_means_and_rejects_few(kind):
     task, labels = episodes(kind, dtype="float32")

@@ -6,6 +6,7 @@ import pytest
 from peers import golden, probabilities
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "count"), [("5w1s15q", 12), ("5w5s15q", 8)])
 def test_mean_accuracy_is_that_of_the_public_code(kind, count):
     p, labels, _ = probabilities("distribution-calibration", kind, count)

@@ -11,6 +11,7 @@ from sinkshot import METHODS, Task, draw
 from sinkshot.preprocess import apply
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "count"), [("5w1s15q", 24), ("5w5s15q", 60)])
 def test_labels_are_those_of_the_public_code(kind, count):
     """But where two queries are as clean as each other to the digit: then one choice changes those after it."""

@@ -64,6 +64,7 @@ def test_same_outcome_gives_the_same_bytes(outcome: RunResult, tmp_path: Path) -
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
 
 
+@pytest.mark.slow
 def test_every_figure_is_drawn_the_same_again(page: Page, report: Report) -> None:
     panels = [panel for section in report.sections for shown in section.sheets for panel in shown.drawing.panels]
     assert all(panel.svg in page.source for panel in panels)

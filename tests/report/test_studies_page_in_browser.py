@@ -8,6 +8,8 @@ import pytest
 from browser import BrowserPages
 from pages import Page
 
+pytestmark = pytest.mark.slow
+
 PICTURES = Path(__file__).parents[2] / "build" / "screenshots"  # git ignores it
 SCREENS = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
 OPEN_ALL = "document.querySelectorAll('details').forEach(details => details.open = true)"

@@ -20,6 +20,8 @@ from sinkshot.studies import cluster
 
 pytest.importorskip("distributed")
 
+pytestmark = pytest.mark.slow
+
 CELLS = tuple(cell("bms", shot=2, hyper={"epochs": 10, "lam": float(lam)}, episodes=2000) for lam in range(5, 8))
 CELLS += (cell(episodes=1500, protocol="open-set"),)
 
@@ -89,9 +91,11 @@ def catalogue(tmp_path, blobs):
     return save(blobs, tmp_path)
 
 
-@pytest.fixture
-def local(tmp_path, catalogue):
-    return numbers(measured(tmp_path / "local.sqlite", catalogue, *CELLS, workers=1))
+@pytest.fixture(scope="module")
+def local(tmp_path_factory, blobs):
+    """The numbers of one process."""
+    folder = tmp_path_factory.mktemp("local")
+    return numbers(measured(folder / "local.sqlite", save(blobs, folder), *CELLS, workers=1))
 
 
 def test_a_worker_killed_in_the_middle_is_survived_bit_for_bit(tmp_path, own, catalogue, local):
@@ -160,7 +164,7 @@ def test_other_code_on_a_worker_is_refused(tmp_path, own, catalogue):
     engine = package / "engines" / "__init__.py"
     engine.write_text(engine.read_text() + "\n# another line\n")
     own.worker(PYTHONPATH=str(package.parent))
-    with pytest.raises(InputError, match=r"the worker tcp\S+ has sinkshot .* install the same"):
+    with pytest.raises(InputError, match=r"the worker tcp\S+ runs sinkshot .* install the same"):
         measured(tmp_path / "store.sqlite", catalogue, cell(episodes=50), scheduler=own.address)
 
 

@@ -54,7 +54,7 @@ low = 4
 high = 10
 """
 
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="kills groups of processes")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name == "nt", reason="kills groups of processes")]
 
 
 @pytest.fixture

@@ -151,7 +151,15 @@ def test_an_interrupt_while_a_worker_starts_is_not_lost_and_not_seen_by_the_work
     assert run_program(sys.executable, "-c", INTERRUPTED).stdout.split("\n") == ["still here 0", "interrupted", ""]
 
 
-def test_a_killed_worker_is_survived(tmp_path, place, catalogue):
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory, blobs):
+    """The numbers of a run of `LONG` that nothing disturbed."""
+    folder = tmp_path_factory.mktemp("calm")
+    return numbers(measured(folder / "calm.sqlite", save(blobs, folder), *LONG, workers=1))
+
+
+@pytest.mark.slow
+def test_a_killed_worker_is_survived(place, catalogue, calm):
     killed = []
 
     def kill_once(state):
@@ -162,7 +170,7 @@ def test_a_killed_worker_is_survived(tmp_path, place, catalogue):
 
     disturbed = measured(place, catalogue, *LONG, workers=2, progress=kill_once)
     assert killed
-    assert numbers(disturbed) == numbers(measured(tmp_path / "calm.sqlite", catalogue, *LONG, workers=1))
+    assert numbers(disturbed) == calm
 
 
 def test_workers_that_are_always_killed_end_in_a_sentence(place, catalogue):
@@ -183,7 +191,8 @@ def test_workers_that_are_always_killed_end_in_a_sentence(place, catalogue):
         killer.join()
 
 
-def test_workers_of_an_interrupted_run_are_gone_and_its_chunks_are_kept(tmp_path, place, catalogue):
+@pytest.mark.slow
+def test_workers_of_an_interrupted_run_are_gone_and_its_chunks_are_kept(place, catalogue, calm):
     def interrupt(state):
         if state.episodes_left < 5000:
             raise KeyboardInterrupt
@@ -197,7 +206,7 @@ def test_workers_of_an_interrupted_run_are_gone_and_its_chunks_are_kept(tmp_path
     query(place, "UPDATE chunks SET finished = 'before'")
     after = measured(place, catalogue, *LONG, workers=1)
     assert len(query(place, "SELECT * FROM chunks WHERE finished = 'before'")) == len(kept)
-    assert numbers(after) == numbers(measured(tmp_path / "calm.sqlite", catalogue, *LONG, workers=1))
+    assert numbers(after) == calm
 
 
 def test_what_another_run_stored_meanwhile_is_not_measured(place, catalogue):
@@ -260,6 +269,7 @@ def test_episodes_are_shared_out_among_selections_of_coordinates(tmp_path, place
     np.testing.assert_array_equal(few.per_episode, stored.per_episode[:600])
 
 
+@pytest.mark.slow
 def test_features_of_base_classes_are_found_and_decide_the_cell(tmp_path, place, blobs):
     catalogue = save(blobs, tmp_path)
     (without,) = resolve_cells(catalogue, cell())
@@ -293,6 +303,7 @@ def versions_in(folder):
     return done.stdout.split()
 
 
+@pytest.mark.slow
 def test_the_version_changes_with_what_computes_a_method_and_with_nothing_else(tmp_path):
     home = Path(sinkshot.__file__).parent
     package = shutil.copytree(home, tmp_path / "sinkshot", ignore=shutil.ignore_patterns("__pycache__", "data"))

@@ -143,6 +143,7 @@ def test_two_may_make_a_store_at_the_same_moment(tmp_path):
             assert all(threads.map(make, [tmp_path / f"{number}.sqlite"] * 4))
 
 
+@pytest.mark.slow
 def test_two_processes_write_at_once_and_nothing_is_lost(tmp_path, place, resolved):
     code = (
         "import pickle, sys; from pathlib import Path\n"
