@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +15,40 @@ from torch import Tensor
 
 from sinkshot.backbones.backbone import IMAGENET, Backbone
 from sinkshot.errors import InputError
+from sinkshot.foreign import onnx_worker
+from sinkshot.foreign.child import Child, as_float32
+from sinkshot.foreign.files import opened, size_of
+from sinkshot.foreign.limits import BATCH, NETWORK_MEMORY, NETWORK_SECONDS, SIDE, admit
+
+SPEED = 50_000_000  # bytes of a file that take another second to read, at most
 
 
 def load(path: Path, name: str | None = None, size: int | None = None) -> Backbone:
     """Read a model that takes images [n, 3, h, w] and gives features [n, d], or maps [n, d, h, w], which are pooled.
 
     Its first input and first output are used. Where the model does not fix the size of images, give it. Images are
-    normalised as ImageNet's.
+    normalised as ImageNet's. The model runs in a process of its own, whose time and memory are bounded.
     """
     if importlib.util.find_spec("onnxruntime") is None:
         raise InputError(f"{path} needs onnxruntime: pip install 'sinkshot[onnx]'.")
-    import onnxruntime
-
+    with opened(path) as file:
+        length = size_of(file)
+        digest = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+    child = Child(Path(onnx_worker.__file__))
     try:
-        session = onnxruntime.InferenceSession(path, providers=onnxruntime.get_available_providers())
-    except Exception as error:  # onnxruntime has an exception class for each status
-        raise InputError(f"{path} is truncated, damaged or no ONNX model ({str(error).strip():.160}).") from error
-    shape = session.get_inputs()[0].shape
+        model = _Model(path, length, child)
+        side = _side(model, path, size)
+        admit(12 * side * side * (model.batch or 1), length, f"{path}: the images that it takes at a time")
+        width = model.first(torch.zeros(1, 3, side, side)).shape[1]
+    except BaseException:
+        child.end()
+        raise
+    return Backbone(model, name or path.stem, width, side, *IMAGENET, digest)
+
+
+def _side(model: _Model, path: Path, size: int | None) -> int:
+    """Return the side of the images that a network is shown."""
+    shape = model.shape
     if len(shape) != 4 or (isinstance(shape[1], int) and shape[1] != 3):
         raise InputError(f"{path} takes inputs of shape {shape}; images [n, 3, height, width] are expected.")
     fixed = shape[2] if isinstance(shape[2], int) else None
@@ -39,21 +57,38 @@ def load(path: Path, name: str | None = None, size: int | None = None) -> Backbo
     side = fixed or size
     if side is None:
         raise InputError(f"{path} takes images of any size; say which (size=, --size).")
-    model = _Model(session, shape[0] if isinstance(shape[0], int) else None)
-    try:
-        width = model(torch.zeros(1, 3, side, side)).shape[1]
-    except Exception as error:
-        raise InputError(f"{path} does not run on an image of {side} pixels ({str(error).strip():.160}).") from error
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return Backbone(model, name or path.stem, width, side, *IMAGENET, digest)
+    if not 1 <= side <= SIDE.value or not 1 <= (model.batch or 1) <= BATCH.value:
+        raise InputError(f"{path} takes {model.batch or 1:,} images of {side:,} pixels at a time, which is too much.")
+    return side
 
 
 class _Model:
-    def __init__(self, session: Any, batch: int | None) -> None:
-        self.session, self.batch = session, batch  # batch: the only number of images that the model takes
-        self.input, self.output = session.get_inputs()[0].name, session.get_outputs()[0].name
-        self.half = "float16" in session.get_inputs()[0].type
+    def __init__(self, path: Path, length: int, child: Child) -> None:
+        self.path, self.seconds = path, NETWORK_SECONDS.value + length / SPEED
+        self.child = child
+        self.memory = 4 * length + NETWORK_MEMORY.value
+        self.growth, self.pace = 0, 0.0  # bytes and seconds for an image
+        try:
+            answer, _ = self.child.ask({"do": "load", "path": str(path)}, None, self.seconds, self.memory)
+            if "error" in answer:
+                raise InputError(str(answer["error"])[:160])
+        except InputError as error:
+            raise InputError(f"{path} is truncated, damaged or no ONNX model ({error}).") from error
+        if not answer["inputs"] or not answer["outputs"]:
+            raise InputError(f"{path} has no inputs or no outputs; a network that takes images is expected.")
+        self.peak, self.shape = answer["peak"], [_dimension(entry) for entry in answer["inputs"][0]["shape"]]
+        begin = self.shape[0] if self.shape else None
+        self.batch = begin if isinstance(begin, int) else None  # the only number of images that it takes
+        self.half = "float16" in answer["inputs"][0]["type"]
+
+    def first(self, image: Tensor) -> Tensor:
+        """Run it on one image, and keep what that took."""
+        try:
+            found = self(image)
+        except InputError as error:
+            side = image.shape[-1]
+            raise InputError(f"{self.path} does not run on an image of {side} pixels ({error}).") from error
+        return found
 
     def __call__(self, images: Tensor) -> Tensor:
         rows = images.cpu().numpy().astype(np.float16 if self.half else np.float32)
@@ -64,7 +99,19 @@ class _Model:
     def _run(self, rows: NDArray[Any]) -> NDArray[np.float32]:
         short = 0 if self.batch is None else self.batch - len(rows)
         whole = np.pad(rows, ((0, short), (0, 0), (0, 0), (0, 0)))
-        found = np.asarray(self.session.run([self.output], {self.input: whole})[0], np.float32)[: len(rows)]
-        if found.ndim not in (2, 4):
-            raise InputError(f"its output has shape {found.shape}; features [n, d] or maps [n, d, h, w] are expected.")
-        return found if found.ndim == 2 else found.mean(axis=(2, 3))
+        began, known = time.monotonic(), self.pace > 0
+        seconds = self.seconds + 20 * self.pace * len(whole)
+        memory = self.memory + 4 * whole.nbytes + 2 * self.growth * len(whole) + (NETWORK_MEMORY.value if known else 0)
+        answer, found = self.child.ask({"do": "run", "rows": len(rows)}, whole, seconds, memory)
+        if "error" in answer:
+            raise InputError(str(answer["error"])[:160])
+        if "wrong" in answer:
+            shape = tuple(answer["wrong"])
+            raise InputError(f"its output has shape {shape}; features [n, d] or maps [n, d, h, w] are expected.")
+        if not known:
+            self.pace, self.growth = (time.monotonic() - began) / len(whole), max(0, answer["peak"] - self.peak)
+        return as_float32(found, len(rows))
+
+
+def _dimension(entry: Any) -> int | str | None:
+    return entry if isinstance(entry, int | str) else None

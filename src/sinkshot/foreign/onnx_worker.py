@@ -1,0 +1,107 @@
+"""The process in which an ONNX network runs: it reads questions from its standard input and answers on its output.
+
+It is started as a script by `child.Child`, imports nothing of this package, and can be ended at any moment. A message
+is the length of a JSON object (4 bytes), that object, and the bytes of an array if its `shape` is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import struct
+import sys
+from typing import Any, BinaryIO
+
+import numpy as np
+
+
+def receive(stream: BinaryIO) -> tuple[dict[str, Any], Any] | None:
+    """Read a message; None at the end of the stream."""
+    begin = stream.read(4)
+    if len(begin) < 4:
+        return None
+    facts: dict[str, Any] = json.loads(stream.read(struct.unpack("<I", begin)[0]))
+    if "shape" not in facts:
+        return facts, None
+    array = np.empty(facts["shape"], facts["dtype"])
+    view, at = array.reshape(-1).view(np.uint8).data, 0
+    while at < len(view):
+        count = stream.readinto(view[at:])  # type: ignore[attr-defined]
+        if not count:
+            return None
+        at += count
+    return facts, array
+
+
+def send(stream: BinaryIO, facts: dict[str, Any], array: Any = None) -> None:
+    """Write a message."""
+    if array is not None:
+        array = np.ascontiguousarray(array)
+        facts = {**facts, "shape": array.shape, "dtype": array.dtype.str}
+    text = json.dumps(facts).encode()
+    stream.write(struct.pack("<I", len(text)) + text)
+    if array is not None:
+        stream.write(array.reshape(-1).view(np.uint8).data)
+    stream.flush()
+
+
+def peak() -> int:
+    """Return the most memory that this process has had, in bytes; 0 where that is not known."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    scale = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
+
+
+class Worker:
+    """Holds the network."""
+
+    def __init__(self) -> None:
+        self.session: Any = None
+
+    def load(self, facts: dict[str, Any], _: Any) -> tuple[dict[str, Any], Any]:
+        """Read a file, and tell what the network takes."""
+        import onnxruntime
+
+        onnxruntime.set_default_logger_severity(4)
+        self.session = onnxruntime.InferenceSession(facts["path"], providers=onnxruntime.get_available_providers())
+        inputs = [{"name": i.name, "shape": i.shape, "type": i.type} for i in self.session.get_inputs()]
+        return {"inputs": inputs, "outputs": len(self.session.get_outputs()), "peak": peak()}, None
+
+    def run(self, facts: dict[str, Any], images: Any) -> tuple[dict[str, Any], Any]:
+        """Return the features of images; maps are averaged over their places."""
+        given, wanted = self.session.get_inputs()[0].name, self.session.get_outputs()[0].name
+        found = np.asarray(self.session.run([wanted], {given: images})[0], np.float32)[: facts["rows"]]
+        if found.ndim not in (2, 4):
+            return {"wrong": list(found.shape)[:16]}, None
+        return {"peak": peak()}, found if found.ndim == 2 else found.mean(axis=(2, 3))
+
+
+def main() -> None:
+    """Answer questions until there are no more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asks decides
+    with contextlib.suppress(Exception):  # end with that process, whatever ends it
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what libraries print is no answer
+    worker = Worker()
+    import onnxruntime  # noqa: F401  before anything is measured
+
+    send(answers, {"peak": peak()})
+    while (question := receive(questions)) is not None:
+        facts, array = question
+        try:
+            answer = (worker.load if facts["do"] == "load" else worker.run)(facts, array)
+        except Exception as error:  # onnxruntime has an exception class for each status
+            answer = {"error": str(error).strip()[:400] or type(error).__name__}, None
+        send(answers, *answer)
+
+
+if __name__ == "__main__":
+    main()
