@@ -4,6 +4,7 @@
 # make bench  how fast the engines are on this machine, as JSON and as a page in bench/
 # make unit   all tests but those marked long or timing; part of make test
 # make test-fast  the daily loop: what is not marked slow, from every package
+# make test-core  the fast tests of the core alone, which need no torch, signals or locks: for any system
 # make test-long  what make test leaves out: kills at random moments and many repetitions, and how long things take
 # All make .venv first if need be, and do not install twice.
 
@@ -12,7 +13,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test test-fast test-long bench lint types unit docs clean
+.PHONY: demo test test-fast test-core test-long bench lint types unit docs clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.core
@@ -39,6 +40,11 @@ unit: $(VENV)/.dev
 
 test-fast: $(VENV)/.dev
 	$(PYTEST) $(PARALLEL) -m "not slow and not long and not timing"
+
+BEYOND_CORE := backbones cli kernels report studies test_browser.py test_docs.py test_locks.py
+
+test-core:
+	$(PYTEST) -n auto -m "not slow and not long and not timing" tests $(addprefix --ignore=tests/,$(BEYOND_CORE))
 
 test-long: $(VENV)/.dev
 	$(PYTEST) $(PARALLEL) -m long

@@ -5,6 +5,9 @@ from __future__ import annotations
 import doctest
 import functools
 import importlib
+import importlib.util
+import json
+import os
 import pkgutil
 import re
 import shlex
@@ -109,12 +112,50 @@ def test_a_broken_link_of_the_site_is_found(tmp_path):
     assert "3 links checked, 2 broken, 1 to other hosts not fetched." in done.stdout
 
 
-def test_the_method_in_contributing_is_a_method():
+@pytest.fixture
+def package_with_one_more_file(tmp_path):
+    """The package as it would be with the method of CONTRIBUTING in its folder; returns the folder to import from."""
     (source,) = python_blocks("CONTRIBUTING.md")
-    check = "import sinkshot\nbank = sinkshot.load('cifar-fs_wrn-28-10_novel')\n"
-    check += "print(sinkshot.evaluate(bank, sinkshot.Recipe(episodes=30), method='nearest-neighbour').accuracy > 0.5)"
-    done = subprocess.run([sys.executable, "-c", f"{source}\n{check}"], capture_output=True, text=True, check=False)
-    assert done.stdout.strip() == "True", done.stderr
+    package, real = tmp_path / "src" / "sinkshot", ROOT / "src" / "sinkshot"
+    (package / "methods").mkdir(parents=True)
+    for file in (*real.iterdir(), *(real / "methods").iterdir()):
+        if file.name not in ("methods", "__pycache__"):
+            (package / file.relative_to(real)).symlink_to(file)
+    (package / "methods" / "nearest_neighbour.py").write_text(source, encoding="utf-8")
+    return package.parent
+
+
+def test_the_method_in_contributing_needs_one_file_and_no_list(package_with_one_more_file, tmp_path):
+    assert "nearest-neighbour" not in sinkshot.METHODS  # a reader can add it
+    environment = {**os.environ, "PYTHONPATH": str(package_with_one_more_file)}
+
+    def run(*words):
+        done = subprocess.run(
+            [sys.executable, *map(str, words)],
+            capture_output=True,
+            text=True,
+            env=environment,
+            cwd=tmp_path,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    words = ("--method", "nearest-neighbour", "--episodes", 30, "--json")
+    assert json.loads(run("-m", "sinkshot", "eval", "cifar-fs_wrn-28-10_novel", *words))["accuracy"] > 0.5
+    assert "nearest-neighbour" in run("-m", "sinkshot", "methods")
+    pages = (
+        f"import sys; sys.path.insert(0, {str(ROOT / 'tools')!r}); import make_methods_page; from pathlib import Path; "
+    )
+    run("-c", pages + "make_methods_page.write(Path('pages'))")
+    assert "Cover, Hart" in (tmp_path / "pages" / "nearest-neighbour.md").read_text(encoding="utf-8")
+
+
+def test_every_extra_has_a_trial():
+    spec = importlib.util.spec_from_file_location("try_extras", ROOT / "tools" / "try_extras.py")
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    assert set(tool.extras()) == set(tool.TRIALS)
 
 
 def test_the_backbones_page_turns_a_folder_into_a_table_of_labels(tmp_path, monkeypatch):
