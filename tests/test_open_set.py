@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 from sinkshot import InputError
-from sinkshot.open_set import OPEN_SET, aupr, auroc, fpr_at_tpr, measures, sign
+from sinkshot.metrics import sign
+from sinkshot.open_set import OPEN_SET, aupr, auroc, fpr_at_tpr, measures
 
 
 def fpr_of_curve(strange, scores, tpr):

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sinkshot import formats, methods
 from sinkshot import preprocess as preprocessing
 from sinkshot.bank import FeatureBank, load
+from sinkshot.calibration import CONFIDENCE, POOLED, Confidence
 from sinkshot.engines import Engine, Job, pick
 from sinkshot.episodes import Episodes, Recipe
 from sinkshot.errors import DataWarning, InputError
@@ -71,6 +72,10 @@ class Result:
     engine: str
     hyper: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # what was taken that nobody asked for
+    macro_accuracy_per_episode: NDArray[np.float64] | None = None  # [R], as are the next two; see `calibration`
+    brier_per_episode: NDArray[np.float64] | None = None
+    nll_per_episode: NDArray[np.float64] | None = None
+    confidence: Confidence | None = None  # of all queries of known classes
     auroc_per_episode: NDArray[np.float64] | None = None  # [R], under `open-set`, as are the next two
     aupr_per_episode: NDArray[np.float64] | None = None
     fpr95_per_episode: NDArray[np.float64] | None = None
@@ -89,6 +94,46 @@ class Result:
     def ci95(self) -> float:
         """Half-width of the 95 % interval of the mean."""
         return half_width(self.per_episode)
+
+    @property
+    def macro_accuracy(self) -> float | None:
+        """Mean over episodes of the accuracy within each class that is present, averaged over these classes."""
+        return self.mean("macro_accuracy")
+
+    @property
+    def brier(self) -> float | None:
+        """Mean squared distance of probabilities and truth, summed over classes: 0 to 2, less is better."""
+        return self.mean("brier")
+
+    @property
+    def nll(self) -> float | None:
+        """Log loss: mean of minus the natural logarithm of the probability of the true class; less is better."""
+        return self.mean("nll")
+
+    @property
+    def ece(self) -> float | None:
+        """Expected calibration error in 15 bins of confidence, over the queries of all episodes; less is better."""
+        return self.pooled("ece")
+
+    @property
+    def ece_null(self) -> float | None:
+        """The `ece` that a perfectly calibrated predictor with the same confidences would show on average."""
+        return self.pooled("ece_null")
+
+    @property
+    def aurc(self) -> float | None:
+        """Area under the risk-coverage curve over the queries of all episodes; less is better."""
+        return self.pooled("aurc")
+
+    @property
+    def coverage95(self) -> float | None:
+        """Largest share of queries, the most confident first, of which 95 % are labelled right."""
+        return self.pooled("coverage95")
+
+    @property
+    def coverage99(self) -> float | None:
+        """Largest share of queries, the most confident first, of which 99 % are labelled right."""
+        return self.pooled("coverage99")
 
     @property
     def auroc(self) -> float | None:
@@ -111,14 +156,15 @@ class Result:
         Parameters
         ----------
         metric : str
-            The name of a metric: "accuracy", and "auroc", "aupr", "fpr95" under `open-set`.
+            The name of a metric: "accuracy", "macro_accuracy", "brier", "nll", and "auroc", "aupr", "fpr95" under
+            `open-set`.
 
         Returns
         -------
         array of shape (R,) or None
-            None where the metric was not measured.
+            None where the metric was not measured, or is one of all queries together.
         """
-        return self.per_episode if metric == "accuracy" else getattr(self, f"{metric}_per_episode")
+        return self.per_episode if metric == "accuracy" else getattr(self, f"{metric}_per_episode", None)
 
     def mean(self, metric: str) -> float | None:
         """Return the mean of a metric over episodes.
@@ -134,6 +180,14 @@ class Result:
             None where the metric was not measured.
         """
         return None if (values := self.values(metric)) is None else float(values.mean())
+
+    def pooled(self, metric: str) -> float | None:
+        """Return a metric of all queries together, by a name in `calibration.POOLED`; None where it is not known."""
+        return None if self.confidence is None else POOLED[metric](self.confidence)
+
+    def value(self, metric: str) -> float | None:
+        """Return any metric by its name; None where it is not known."""
+        return self.pooled(metric) if metric in POOLED else self.mean(metric)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the object that `sinkshot eval --json` prints.
@@ -158,7 +212,7 @@ class Result:
             "engine": self.engine,
             "seconds": self.seconds,
         }
-        return answer | {name: mean for name in OPEN_SET if (mean := self.mean(name)) is not None}
+        return answer | {name: v for name in (*CONFIDENCE, *OPEN_SET) if (v := self.value(name)) is not None}
 
 
 @dataclass(frozen=True)
@@ -388,31 +442,33 @@ def _fewest_shots(episodes: Episodes | Recipe) -> int:
 def _run(job: Job, engine: Engine, notes: tuple[str, ...], progress: Progress | None) -> Result:
     """Collect chunk by chunk; an interrupt hands out what is finished."""
     start = time.perf_counter()
-    accuracies: list[NDArray[np.float64]] = []
-    rejections: list[Mapping[str, NDArray[np.float64]]] = []
+    parts: list[dict[str, NDArray[np.float64]]] = []  # metrics of each episode by name
+    confidence = Confidence()
 
     def result() -> Result:
+        metrics = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         return Result(
             method=job.method.name,
             preprocess=preprocessing.spell(job.steps),
             recipe=job.recipe,
-            per_episode=np.concatenate(accuracies),
+            per_episode=metrics.pop("accuracy"),
             seconds={**engine.seconds, "total": time.perf_counter() - start},
             engine=engine.name,
             hyper=job.hyper,
             notes=notes,
-            **{f"{name}_per_episode": np.concatenate([one[name] for one in rejections]) for name in rejections[0]},
+            confidence=confidence,
+            **{f"{name}_per_episode": values for name, values in metrics.items()},
         )
 
     done = 0
     try:
-        for accuracy, rejection in engine.run():
-            accuracies.append(accuracy)
-            rejections.append(rejection)
-            done += len(accuracy)
+        for judged in engine.run():
+            parts.append(judged.per_episode)
+            confidence += judged.confidence
+            done += len(judged.accuracy)
             if progress is not None:
                 progress(done, job.total)
     except KeyboardInterrupt:
-        raise Interrupted(result() if accuracies else None) from None
+        raise Interrupted(result() if parts else None) from None
     preprocessing.warn_of_zero_rows(engine.zero_rows)
     return result()

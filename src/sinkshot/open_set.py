@@ -6,7 +6,7 @@ averaged afterwards: scores of different episodes are never compared.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,15 +14,8 @@ from numpy.typing import NDArray
 from sinkshot.errors import InputError, number
 
 Floats = NDArray[np.float64]
-Metric = Literal["accuracy", "auroc", "aupr", "fpr95"]
-"""What an evaluation tells of an episode, the last three under the protocol `open-set`."""
 OPEN_SET = ("auroc", "aupr", "fpr95")
-TITLES: dict[str, str] = {"accuracy": "accuracy", "auroc": "AUROC", "aupr": "AUPR", "fpr95": "FPR95"}
-
-
-def sign(metric: str) -> int:
-    """1 for a metric of which more is better, -1 for one of which less is."""
-    return -1 if metric == "fpr95" else 1
+"""Metrics that the protocol `open-set` adds."""
 
 
 def auroc(unknown: Any, strange: Any) -> Floats:

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,8 @@ from sinkshot.engines import pick
 from sinkshot.episodes import Episodes, Recipe
 from sinkshot.errors import InputError, whole
 from sinkshot.evaluate import Paired, Progress, evaluate, half_width, resolve_job
-from sinkshot.open_set import Metric, sign
+from sinkshot.metrics import Metric, sign
+from sinkshot.open_set import OPEN_SET
 
 _LEAST = 25  # episodes of the first round: fewer would leave out by chance
 _MOST = 10_000  # candidates
@@ -248,7 +249,7 @@ def tune(
     else:
         bank = part(bank, classes)
     whole("episodes", recipe.episodes, 2)
-    if metric not in get_args(Metric) or (metric != "accuracy" and recipe.protocol != "open-set"):
+    if metric not in ("accuracy", *OPEN_SET) or (metric != "accuracy" and recipe.protocol != "open-set"):
         raise InputError(
             f"metric must be accuracy, or auroc, aupr or fpr95 under the protocol open-set; {metric!r} was given."
         )

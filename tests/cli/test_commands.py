@@ -28,7 +28,8 @@ def test_eval_prints_one_json_object_with_the_contracts_keys(npz):
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     keys = "method preprocess way shot query episodes protocol seed accuracy ci95 engine seconds"
-    assert list(answer) == keys.split()
+    gained = "macro_accuracy ece ece_null brier nll aurc coverage95 coverage99"
+    assert list(answer) == [*keys.split(), *gained.split()]
     assert set(answer["seconds"]) == {"sample", "prepare", "classify", "total"}
     assert answer["preprocess"] == "PEMnE"
     assert 0.9 < answer["accuracy"] <= 1.0

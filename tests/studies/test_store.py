@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from toys import KEY, cell, measured, numbers, resolve_cells, save
 
+from sinkshot.calibration import CONFIDENCE, judge
 from sinkshot.errors import InputError
 from sinkshot.studies.chunks import ChunkResult
 from sinkshot.studies.environment import this_machine
@@ -39,6 +40,14 @@ def part(count, opened=False, start=0.0):
     seconds = {"sample": 0.125, "prepare": 0.25, "classify": 0.5, "total": 1.0}
     rejection = {"auroc": 1 - values, "aupr": values / 2, "fpr95": 1 - values / 2} if opened else {}
     return ChunkResult(values, rejection, seconds, this_machine())
+
+
+def judged_part(count, seed):
+    """A part with a histogram of confidences."""
+    rng = np.random.default_rng(seed)
+    one = judge(rng.dirichlet(np.ones(3), (count, 4)).astype(np.float32), rng.integers(0, 3, (count, 4)))
+    metrics = {name: one.per_episode[name] for name in ("macro_accuracy", "brier", "nll")}
+    return ChunkResult(one.accuracy, metrics, part(1).seconds, this_machine(), one.confidence)
 
 
 def rows(place, query):
@@ -230,12 +239,15 @@ def test_there_is_nothing_to_read_where_there_is_no_file(tmp_path):
         Store(Path(tmp_path / "no" / "where.sqlite"))
 
 
-def made_older(place):
-    """Take from a store what format 1 did not have."""
+NEW = {2: ("aupr", "fpr95"), 3: ("macro_accuracy", "brier", "nll", "confidence")}
+
+
+def made_older(place, version=1):
+    """Make a store what an older version of us would have left."""
     with sqlite3.connect(place) as database:
-        for name in ("aupr", "fpr95"):
-            database.execute(f"ALTER TABLE chunks DROP COLUMN {name}")
-        database.execute("PRAGMA user_version = 1")
+        for column in (name for newer, names in NEW.items() if newer > version for name in names):
+            database.execute(f"ALTER TABLE chunks DROP COLUMN {column}")
+        database.execute(f"PRAGMA user_version = {version}")
 
 
 def test_a_store_of_format_1_is_read_as_it_is_and_takes_new_numbers_once_opened_for_writing(place, resolved):
@@ -261,3 +273,41 @@ def test_a_measure_that_some_chunks_lack_is_not_told_of_the_cell(place, resolved
         stored = store.get(resolved, 1500)
     assert len(stored.auroc_per_episode) == 1500
     assert stored.fpr95 is None
+
+
+def test_histograms_of_chunks_add_up_and_a_cut_inside_one_leaves_only_what_each_episode_has(place, resolved):
+    parts = [judged_part(1000, 0), judged_part(1000, 1), judged_part(500, 2)]
+    with Store(place) as store:
+        for first, one in zip((0, 1000, 2000), parts, strict=True):
+            store.add(resolved, first, one)
+        whole, two, inside = (store.get(resolved, count) for count in (2500, 2000, 1700))
+    assert whole.confidence == sum((one.confidence for one in parts[1:]), parts[0].confidence)
+    assert two.confidence == parts[0].confidence + parts[1].confidence
+    assert two.brier == np.concatenate([one.metrics["brier"] for one in parts[:2]]).mean()
+    assert inside.confidence is inside.ece is None
+    assert len(inside.nll_per_episode) == 1700
+    assert "ece" not in inside.to_dict()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_older_store_is_readable_and_says_nothing_of_confidence(place, resolved, version):
+    with Store(place) as store:
+        store.add(resolved, 0, judged_part(1000, 0))
+    made_older(place, version)
+    for reading in (True, False):
+        with Store(place, reading=reading) as store:
+            stored = store.get(resolved, 1000)
+        assert stored.accuracy > 0
+        assert not set(CONFIDENCE) & set(stored.to_dict())
+    with Store(place) as store:
+        store.add(resolved, 0, judged_part(1000, 0))
+        assert store.get(resolved, 1000).ece == judged_part(1000, 0).confidence.ece
+
+
+def test_a_damaged_histogram_gets_a_sentence(place, resolved):
+    with Store(place) as store:
+        store.add(resolved, 0, judged_part(1000, 0))
+    with sqlite3.connect(place) as database:
+        database.execute("UPDATE chunks SET confidence = x'00'")
+    with Store(place) as store, pytest.raises(InputError, match="damaged"):
+        store.get(resolved, 1000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sinkshot.episodes import Recipe
-from sinkshot.open_set import OPEN_SET
+from sinkshot.metrics import PER_EPISODE
 from sinkshot.studies.catalogue import Catalogue
 from sinkshot.studies.resolve import distinct, resolve
 from sinkshot.studies.run import run
@@ -49,7 +49,8 @@ def numbers(outcome):
     return {
         (stored.settings, stored.recipe, stored.engine, stored.bank_hash, stored.version): (
             stored.per_episode.tobytes(),
-            *(None if (of := stored.values(name)) is None else of.tobytes() for name in OPEN_SET),
+            *(None if (of := stored.values(name)) is None else of.tobytes() for name in PER_EPISODE),
+            None if stored.confidence is None else stored.confidence.to_bytes(),
         )
         for stored in outcome.results.values()
     }

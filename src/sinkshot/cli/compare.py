@@ -17,7 +17,8 @@ from sinkshot.cli._console import guarded, out, percent, print_json
 from sinkshot.cli.reproduce import STORE
 from sinkshot.errors import InputError, unknown_name
 from sinkshot.evaluate import half_width
-from sinkshot.open_set import TITLES
+from sinkshot.metrics import TITLES
+from sinkshot.open_set import OPEN_SET
 from sinkshot.report.pairs import paired
 from sinkshot.studies.resolve import canonical
 from sinkshot.studies.store import Store, StoredResult
@@ -120,7 +121,8 @@ def of_methods(results: Sequence[StoredResult], a: str, b: str) -> Iterator[Diff
 def differences(one: StoredResult, other: StoredResult, cell: str) -> Iterator[Difference]:
     """Yield the difference in accuracy and, in an open set, in AUROC, AUPR and FPR95."""
     same = one.bank_hash == other.bank_hash and key(one)[:2] == key(other)[:2]
-    for name, metric in TITLES.items():
+    for name in ("accuracy", *OPEN_SET):
+        metric = TITLES[name]
         of_one, of_other = one.values(name), other.values(name)
         if of_one is None or of_other is None:
             continue

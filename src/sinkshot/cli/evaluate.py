@@ -20,7 +20,8 @@ from sinkshot.episodes import Recipe
 from sinkshot.errors import InputError, unknown_name
 from sinkshot.evaluate import Interrupted, Paired, Result, compare
 from sinkshot.evaluate import evaluate as run
-from sinkshot.open_set import OPEN_SET, TITLES
+from sinkshot.metrics import TITLES
+from sinkshot.open_set import OPEN_SET
 from sinkshot.progress import ProgressReporter
 from sinkshot.query_sizes import ALPHA, RATIO
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, cast, get_args
+from typing import Annotated, Any, cast
 
 import typer
 from rich.table import Table
@@ -15,7 +15,8 @@ from sinkshot.cli._signals import while_read
 from sinkshot.cli.set_option import parse_value
 from sinkshot.episodes import Recipe
 from sinkshot.errors import InputError
-from sinkshot.open_set import TITLES, Metric, sign
+from sinkshot.metrics import TITLES, Metric, sign
+from sinkshot.open_set import OPEN_SET
 from sinkshot.progress import ProgressReporter
 from sinkshot.query_sizes import ALPHA, RATIO
 from sinkshot.tuning import Candidate, Stopped, Tuned
@@ -57,8 +58,8 @@ def tune(
     bank = load(features, labels=labels)
     remark = check_split(bank, features) if classes is None else _rest(bank, classes, method)
     recipe = Recipe(protocol, way, shot, query, episodes, seed, alpha, ratio)
-    if metric not in get_args(Metric):
-        raise InputError(f"--metric is {', '.join(get_args(Metric))}; {metric!r} was given.")
+    if metric not in (known := ("accuracy", *OPEN_SET)):
+        raise InputError(f"--metric is {', '.join(known)}; {metric!r} was given.")
     try:
         with ProgressReporter() as progress, while_read():
             found = search(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from threading import Lock
 from typing import Any, ClassVar
 
@@ -13,15 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkshot import preprocess
+from sinkshot.calibration import Judged, judge
 from sinkshot.engines.job import Job, prior_is, true_shares
-from sinkshot.engines.metrics import accuracy, rejection
+from sinkshot.engines.metrics import checked, rejection
 from sinkshot.episodes import Episodes
 from sinkshot.task import Array, Scores
 from sinkshot.threads import ONE_BLAS_THREAD, cores, in_order
 
 STAGES = ("sample", "prepare", "classify")
-Judged = tuple[NDArray[np.float64], Mapping[str, NDArray[np.float64]]]
-"""Accuracies [r] and, under `open-set`, the measures of `sinkshot.open_set` by name, [r] each."""
 DRAWN_AT_ONCE = 4096  # episodes
 _MOST_THREADS = 8  # beyond, they wait for the interpreter
 
@@ -50,17 +50,23 @@ class Engine(ABC):
         return True
 
     def run(self) -> Iterator[Judged]:
-        """Yield accuracies and measures of the open set chunk by chunk."""
+        """Yield the metrics of the answers chunk by chunk."""
         with self._timed("prepare", self.threads):
             rows = self._rows()
         with self._blas_threads():
             yield from in_order(lambda chunk: self._judged(rows, chunk), self._chunks(), self.threads)
 
     def _judged(self, rows: Array, chunk: Episodes) -> Judged:
-        """Accuracies and measures of the open set of a chunk."""
+        """Metrics of the answers to a chunk; under `open-set`, also how well unknown queries are told from others."""
         scores = self._scores(rows, chunk)
         with self._timed("classify"):
-            return accuracy(scores, chunk), rejection(scores, chunk) if self.job.recipe.protocol == "open-set" else {}
+            judged = checked(self._judge(scores.probabilities, chunk.query_labels))
+            opened = self.job.recipe.protocol == "open-set"
+            return replace(judged, rejection=rejection(scores, chunk)) if opened else judged
+
+    def _judge(self, probabilities: Array, labels: NDArray[np.int32]) -> Judged:
+        """Compare probabilities with the labels of the queries."""
+        return judge(probabilities, self._array(labels))
 
     def _threads(self) -> int:
         """Chunks computed at a time: one thread each, since the arrays of an episode are too small to share."""

@@ -1,4 +1,4 @@
-"""From the answers of a method to what is reported of them: accuracies, and measures of the open set."""
+"""From the answers of a method to what is reported of them beside accuracy and confidence: measures of the open set."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from sinkshot import open_set
 from sinkshot.arrays import to_numpy
+from sinkshot.calibration import Judged
 from sinkshot.episodes import Episodes
 from sinkshot.errors import InputError
 from sinkshot.task import Scores
@@ -17,17 +18,6 @@ OUT_OF_RANGE = (
 )
 
 
-def accuracy(scores: Scores, chunk: Episodes) -> NDArray[np.float64]:
-    """Share of the queries of known classes that are labelled right, [R]."""
-    probabilities = to_numpy(scores.probabilities)
-    if not np.isfinite(probabilities).all():
-        raise InputError(OUT_OF_RANGE)
-    predicted = probabilities.argmax(axis=-1)
-    known = chunk.query_labels >= 0
-    right = (predicted == chunk.query_labels) & known
-    return np.asarray(right.sum(axis=1) / known.sum(axis=1))
-
-
 def rejection(scores: Scores, chunk: Episodes) -> dict[str, NDArray[np.float64]]:
     """How well unknown queries are told from known ones in each episode, by the measures of `sinkshot.open_set`, [R].
 
@@ -35,3 +25,10 @@ def rejection(scores: Scores, chunk: Episodes) -> dict[str, NDArray[np.float64]]
     """
     unknown = 1 - to_numpy(scores.probabilities).max(axis=-1) if scores.unknown is None else to_numpy(scores.unknown)
     return open_set.measures(unknown, chunk.query_labels < 0)
+
+
+def checked(judged: Judged) -> Judged:
+    """Refuse answers that are not numbers."""
+    if not np.isfinite(judged.brier).all():
+        raise InputError(OUT_OF_RANGE)
+    return judged

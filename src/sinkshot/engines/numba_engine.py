@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from sinkshot.calibration import Judged
 from sinkshot.engines.fused import FusedEngine
 from sinkshot.engines.job import Job, by_inner_products, epochs_of
 from sinkshot.engines.metrics import OUT_OF_RANGE
@@ -54,6 +56,11 @@ class NumbaEngine(FusedEngine):
         if not 1e-12 < largest < 1e12:  # their products would leave float32
             raise InputError(OUT_OF_RANGE)
         return rows
+
+    def _judge(self, probabilities: Array, labels: NDArray[np.int32]) -> Judged:
+        from sinkshot.kernels import metrics_numba
+
+        return metrics_numba.judge(probabilities, labels)
 
     def _gram_matrices(self, rows: Array, chunk: Episodes) -> Array:
         from sinkshot.kernels import gram_numba

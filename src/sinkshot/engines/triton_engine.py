@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from sinkshot.arrays import to_numpy
-from sinkshot.engines.base import DRAWN_AT_ONCE, Judged
+from sinkshot.calibration import Judged, judge
+from sinkshot.engines.base import DRAWN_AT_ONCE
 from sinkshot.engines.fused import FusedEngine
 from sinkshot.engines.job import Job, by_inner_products, prior_is
 from sinkshot.engines.torch_engine import TorchArrays
@@ -36,7 +36,7 @@ class TritonEngine(TorchArrays, FusedEngine):
         return by_inner_products(job) and bms_triton.fits(way, supports, job.rows - supports, job.bank.width)
 
     def run(self) -> Iterator[Judged]:
-        """Yield accuracies [r] chunk by chunk; balanced episodes never leave the device."""
+        """Yield what is known of the answers chunk by chunk; balanced episodes never leave the device."""
         recipe = self.job.episodes
         same_prior = not prior_is(self.job.hyper, "oracle", "estimated")
         if not (isinstance(recipe, Recipe) and recipe.protocol == "balanced" and self._fused() and same_prior):
@@ -53,9 +53,8 @@ class TritonEngine(TorchArrays, FusedEngine):
                 count = min(_ON_DEVICE_AT_ONCE, recipe.episodes - first)
                 drawn = bms_triton.draw_balanced(order, starts, sizes, recipe, first, count)
             with self._timed("classify"):
-                right = bms_triton.accuracy(self._bms(rows, drawn, self.job.hyper), drawn.query_labels)
-                result = to_numpy(right)
-            yield result, {}
+                judged = judge(self._bms(rows, drawn, self.job.hyper), drawn.query_labels)
+            yield judged
 
     def _chunk_size(self) -> int:
         return DRAWN_AT_ONCE

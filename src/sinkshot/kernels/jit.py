@@ -28,6 +28,7 @@ def cached(function: Callable[..., Any], **options: Any) -> Any:
     Numba looks for changes in the function's own file; an engine is made of several, so a digest is part of its name.
     """
     sources = [source for package in _COMPILED_IN for source in sorted(package.glob("*.py"))]
+    sources.append(Path(__file__).parents[1] / "calibration.py")
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
     function.__qualname__ += f"_{digest[:12]}"
     try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sinkshot.methods import METHODS
-from sinkshot.open_set import TITLES, sign
+from sinkshot.metrics import TITLES, sign
 from sinkshot.report.figures.studies import Drawing
 from sinkshot.report.figures.svg import INK, MARKERS, MUTED, PAPER, SERIES, Key, Panel, marker_sign, panel
 from sinkshot.report.pairs import Match, match

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sinkshot.episodes import Recipe
 from sinkshot.evaluate import half_width
-from sinkshot.open_set import sign
+from sinkshot.metrics import sign
 from sinkshot.report.table_cells import Standing, standing
 from sinkshot.studies.study import BankKey, Cell, Study
 

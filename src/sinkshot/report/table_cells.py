@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from sinkshot.evaluate import half_width
-from sinkshot.open_set import sign
+from sinkshot.metrics import sign
 from sinkshot.studies.study import Cell, Column, Entry, Row, Sheet, Value
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from sinkshot import methods, preprocess
 from sinkshot.episodes import PROTOCOLS, Recipe
 from sinkshot.errors import InputError
 from sinkshot.methods import bms
-from sinkshot.open_set import Metric
+from sinkshot.metrics import Metric
+from sinkshot.open_set import OPEN_SET
 from sinkshot.studies.study import BankKey, Cell
 from sinkshot.studies.toml_positions import Path
 from sinkshot.studies.toml_schema import NAME, NAMES, TABLE, TEXT, Document, ValueType, integer, one_of, real
@@ -109,7 +110,7 @@ def cell(document: Document, settings: LocatedSettings, path: Path) -> Cell | No
     if hyper and methods.get(name).fused:
         _check_bms(document, settings, methods.get(name).bind(hyper), recipe, path)
     metric = given.get("metric", "accuracy")
-    if metric != "accuracy" and recipe.protocol != "open-set":
+    if metric in OPEN_SET and recipe.protocol != "open-set":
         raise document.error(
             settings["metric"][1],
             f'{metric} is of queries of unknown classes; add protocol = "open-set", which has some.',

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkshot.bank import FeatureBank
+from sinkshot.calibration import Confidence
+from sinkshot.metrics import PER_EPISODE
 from sinkshot.open_set import OPEN_SET
 from sinkshot.studies.bank_source import UnsuitableWorker
 from sinkshot.studies.code_version import code_version
@@ -44,9 +46,10 @@ class ChunkResult:
     """The numbers of a chunk."""
 
     accuracy: NDArray[np.float64]  # [count]
-    rejection: Mapping[str, NDArray[np.float64]]  # under `open-set`: auroc, aupr and fpr95, [count] each
+    metrics: Mapping[str, NDArray[np.float64]]  # others of each episode, by name, [count] each
     seconds: dict[str, float]  # as in Result
     machine: Machine
+    confidence: Confidence | None = None
 
 
 def missing_chunks(resolved: ResolvedCell, present: Mapping[int, int]) -> list[Chunk]:
@@ -81,13 +84,14 @@ def compute(chunk: Chunk, bank: FeatureBank | None = None, base: FeatureBank | N
     start = time.perf_counter()
     episodes = cell.recipe.draw(bank.labels, chunk.first, chunk.count, bank.class_names)
     seconds = {"sample": time.perf_counter() - start, "prepare": 0.0, "classify": 0.0}
-    accuracy = np.empty(chunk.count)
-    rejection = {name: np.empty(chunk.count) for name in OPEN_SET if cell.recipe.protocol == "open-set"}
+    opened = cell.recipe.protocol == "open-set"
+    metrics = {name: np.empty(chunk.count) for name in PER_EPISODE if opened or name not in OPEN_SET}
+    confidence = Confidence()
     for places, result in results(cell.bank, episodes, bank, base, **how):
-        accuracy[places] = result.per_episode
-        for name, values in rejection.items():
+        for name, values in metrics.items():
             values[places] = result.values(name)
+        confidence += result.confidence or Confidence()
         for stage in seconds:
             seconds[stage] += result.seconds[stage]
     seconds["total"] = time.perf_counter() - start
-    return ChunkResult(accuracy, rejection, seconds, this_machine(resolved.device))
+    return ChunkResult(metrics.pop("accuracy"), metrics, seconds, this_machine(resolved.device), confidence)

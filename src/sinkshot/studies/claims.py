@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from sinkshot.evaluate import half_width
-from sinkshot.open_set import sign
+from sinkshot.metrics import sign
 from sinkshot.studies.compare import FAILS, HOLDS, UNTOLD, Number, Verdict, above, combined, difference
 from sinkshot.studies.study import Cell, Claim, Column, Entry, Row, Sheet, Study
 

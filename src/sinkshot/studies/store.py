@@ -10,8 +10,9 @@
 A chunk is written in one transaction when it is done, so a kill costs what was being computed and no more. Several
 processes may write: SQLite keeps them apart, and equal chunks are equal.
 
-Files of format 1 have no AUPR and FPR95: they get the columns when they are opened for writing, and what was measured
-before stays without these numbers. A run measures such cells again, since the code that they are of is another.
+Files of older formats lack columns: 1 has no AUPR and FPR95, 2 no macro accuracy, Brier score, log loss and histogram
+of confidences. They get them when they are opened for writing, and what was measured before stays readable without
+these numbers. A run measures such cells again, since the code that they are of is another.
 """
 
 from __future__ import annotations
@@ -30,16 +31,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkshot.calibration import Confidence
 from sinkshot.episodes import Recipe
 from sinkshot.errors import InputError
 from sinkshot.evaluate import Result
-from sinkshot.open_set import OPEN_SET
+from sinkshot.metrics import PER_EPISODE
 from sinkshot.studies.chunks import ChunkResult
 from sinkshot.studies.resolve import ResolvedCell, canonical
 from sinkshot.studies.study import BankKey
 
-FORMAT = 2
+FORMAT = 3
 _MARK = 0x53696E6B  # "Sink", SQLite's application_id of our files
+_MOST = {"brier": 2.0 + 1e-3, "nll": 16.0}  # what values of a metric cannot be above, where that is not 1
 _PATIENCE = 60.0  # seconds to wait for another process that is writing
 _TRIES = 500  # a hundredth of a second apart
 _SCHEMA = """
@@ -51,24 +54,23 @@ CREATE TABLE cells (
 CREATE TABLE chunks (
     cell INTEGER NOT NULL REFERENCES cells (id), first INTEGER NOT NULL, count INTEGER NOT NULL,
     accuracy BLOB NOT NULL, auroc BLOB, seconds TEXT NOT NULL, machine INTEGER NOT NULL REFERENCES machines (id),
-    finished TEXT NOT NULL, aupr BLOB, fpr95 BLOB, PRIMARY KEY (cell, first)
+    finished TEXT NOT NULL, aupr BLOB, fpr95 BLOB, macro_accuracy BLOB, brier BLOB, nll BLOB, confidence BLOB,
+    PRIMARY KEY (cell, first)
 );
 CREATE TABLE facts (
     question TEXT NOT NULL, bank TEXT NOT NULL, version TEXT NOT NULL, answer TEXT NOT NULL,
     PRIMARY KEY (question, bank, version)
 );
 """
-_ADD_CHUNK = """
-INSERT INTO chunks (cell, first, count, accuracy, auroc, aupr, fpr95, seconds, machine, finished)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (cell, first) DO UPDATE SET count = excluded.count, accuracy = excluded.accuracy, auroc = excluded.auroc,
-    aupr = excluded.aupr, fpr95 = excluded.fpr95, seconds = excluded.seconds, machine = excluded.machine,
-    finished = excluded.finished
+_VALUES = ("count", *PER_EPISODE, "confidence", "seconds", "machine", "finished")  # columns of a chunk but its key
+_ADD_CHUNK = f"""
+INSERT INTO chunks (cell, first, {", ".join(_VALUES)}) VALUES (?, ?, {", ".join("?" * len(_VALUES))})
+ON CONFLICT (cell, first) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in _VALUES)}
 WHERE excluded.count >= chunks.count
 """
-_NEW_IN_2 = ("aupr", "fpr95")  # columns of chunks
+_NEW_IN = {2: ("aupr", "fpr95"), 3: ("macro_accuracy", "brier", "nll", "confidence")}  # columns of chunks by format
 _CHUNKS = """
-SELECT first, count, seconds, description, finished, accuracy, {measures} FROM chunks
+SELECT first, count, seconds, description, finished, {measures} FROM chunks
 JOIN machines ON machines.id = chunks.machine WHERE cell = ? ORDER BY first
 """
 
@@ -83,6 +85,7 @@ class StoredResult(Result):
     hardware: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)  # Python and libraries
     finished: str = ""  # when its last part was, ISO 8601 in UTC
+    histograms: Mapping[int, Confidence | None] = field(default_factory=dict)  # of chunks, by where they end
     settings: str = ""  # canonical JSON of all that a person sets but the seed
 
 
@@ -125,7 +128,9 @@ class Store:
     def add(self, resolved: ResolvedCell, first: int, part: ChunkResult) -> None:
         """Write a finished chunk. One that is there already stays if it has more episodes."""
         description = canonical({"hardware": part.machine.hardware, "versions": dict(part.machine.versions)})
-        measures = [_bytes(part.rejection[name]) if name in part.rejection else None for name in OPEN_SET]
+        metrics = {"accuracy": part.accuracy, **part.metrics}
+        measures = [_bytes(metrics[name]) if name in metrics else None for name in PER_EPISODE]
+        measures.append(None if part.confidence is None else part.confidence.to_bytes())
         with self._sentences(), self._transaction():
             self._database.execute("INSERT OR IGNORE INTO machines (description) VALUES (?)", (description,))
             of_machine = "SELECT id FROM machines WHERE description = ?"
@@ -133,7 +138,7 @@ class Store:
             columns = "settings, seed, bank, engine, version"
             self._database.execute(f"INSERT OR IGNORE INTO cells ({columns}) VALUES (?, ?, ?, ?, ?)", resolved.key)
             seconds = canonical(part.seconds)
-            values = (len(part.accuracy), _bytes(part.accuracy), *measures, seconds, machine, _now())
+            values = (len(part.accuracy), *measures, seconds, machine, _now())
             self._database.execute(_ADD_CHUNK, (self._cell(resolved), first, *values))
 
     def get(self, resolved: ResolvedCell, episodes: int) -> StoredResult | None:
@@ -197,8 +202,9 @@ class Store:
         """Add the columns that an older format does not have."""
         ask = self._database.execute
         with self._transaction():
-            if ask("PRAGMA user_version").fetchone() < (FORMAT,):  # nobody else was faster
-                for name in _NEW_IN_2:
+            (version,) = ask("PRAGMA user_version").fetchone()
+            if version < FORMAT:  # nobody else was faster
+                for name in _added_after(version):
                     ask(f"ALTER TABLE chunks ADD COLUMN {name} BLOB")
                 ask(f"PRAGMA user_version = {FORMAT}")
 
@@ -220,17 +226,18 @@ class Store:
 
     def _stored(self, cell: int, settings: str, seed: int, bank: str, engine: str, version: str) -> StoredResult | None:
         """Put the chunks of a cell together, as far as they follow each other from episode 0 on."""
-        names = ("accuracy", *OPEN_SET)
-        measured: dict[str, list[NDArray[np.float64] | None]] = {name: [] for name in names}
+        measured: dict[str, list[NDArray[np.float64] | None]] = {name: [] for name in PER_EPISODE}
+        histograms: dict[int, Confidence | None] = {}  # by where their episodes end
         seconds: dict[str, float] = {}
         hardware: dict[str, None] = {}
         versions: dict[str, str] = {}
         end, finished = 0, ""
-        for first, count, took, description, when, *blobs in self._database.execute(self._chunks(), (cell,)):
+        for first, count, took, description, when, *blobs, histogram in self._database.execute(self._chunks(), (cell,)):
             if first != end:
                 break
-            for name, blob in zip(names, blobs, strict=True):
-                measured[name].append(None if blob is None else _floats(blob, count))
+            for name, blob in zip(PER_EPISODE, blobs, strict=True):
+                measured[name].append(None if blob is None else _floats(blob, count, name))
+            histograms[first + count] = None if histogram is None else Confidence.from_bytes(histogram)
             for stage, value in json.loads(took).items():
                 seconds[stage] = seconds.get(stage, 0.0) + value
             machine = json.loads(description)
@@ -252,6 +259,8 @@ class Store:
             engine=engine,
             hyper=what["hyper"],
             **others,
+            confidence=_sum(list(histograms.values())),
+            histograms=histograms,
             bank=BankKey(**what["bank"]),
             bank_hash=bank,
             version=version,
@@ -262,9 +271,10 @@ class Store:
         )
 
     def _chunks(self) -> str:
-        """The question for chunks; a file of format 1 that is only read has no column for the newer measures."""
+        """The question for chunks; a file of an older format that is only read has no column for newer measures."""
         (version,) = self._database.execute("PRAGMA user_version").fetchone()
-        known = [name if version >= FORMAT or name not in _NEW_IN_2 else "NULL" for name in OPEN_SET]
+        lacking = _added_after(version)
+        known = ["NULL" if name in lacking else name for name in (*PER_EPISODE, "confidence")]
         return _CHUNKS.format(measures=", ".join(known))
 
     @contextmanager
@@ -310,13 +320,19 @@ def _cut(stored: StoredResult, episodes: int) -> StoredResult | None:
     if stored.episodes < episodes:
         return None
     share = episodes / stored.episodes
-    known = {f"{name}_per_episode": values for name in OPEN_SET if (values := stored.values(name)) is not None}
-    others: dict[str, Any] = {name: values[:episodes] for name, values in known.items()}
+    others: dict[str, Any] = {
+        f"{name}_per_episode": values[:episodes]
+        for name in PER_EPISODE
+        if name != "accuracy" and (values := stored.values(name)) is not None
+    }
+    whole = {end: histogram for end, histogram in stored.histograms.items() if end <= episodes}
     return replace(
         stored,
         recipe=replace(stored.recipe, episodes=episodes),
         per_episode=stored.per_episode[:episodes],
         **others,
+        confidence=_sum(list(whole.values())) if episodes in whole else None,
+        histograms=whole,
         seconds={stage: share * value for stage, value in stored.seconds.items()},
     )
 
@@ -327,15 +343,27 @@ def _joined(parts: list[NDArray[np.float64] | None]) -> NDArray[np.float64] | No
     return np.concatenate(known) if len(known) == len(parts) else None
 
 
+def _sum(parts: list[Confidence | None]) -> Confidence | None:
+    """Add up the histograms of chunks; None where one of them has none."""
+    known = [part for part in parts if part is not None]
+    return sum(known, Confidence()) if len(known) == len(parts) else None
+
+
+def _added_after(version: int) -> list[str]:
+    """Columns of chunks that a file of this format lacks."""
+    return [name for newer, names in _NEW_IN.items() if newer > version for name in names]
+
+
 def _bytes(values: NDArray[np.float64]) -> bytes:
     return values.astype("<f8").tobytes()
 
 
-def _floats(blob: Any, count: int) -> NDArray[np.float64]:
-    """Read accuracies [count], which lie between 0 and 1."""
+def _floats(blob: Any, count: int, metric: str) -> NDArray[np.float64]:
+    """Read a metric of each episode [count]; most lie between 0 and 1."""
     values = np.frombuffer(blob, "<f8").astype(np.float64)
-    if len(values) != count or not ((values >= 0) & (values <= 1)).all():
-        raise ValueError("a chunk does not hold the accuracies that it should")
+    most = _MOST.get(metric, 1.0)
+    if len(values) != count or not ((values >= 0) & (values <= most)).all():
+        raise ValueError(f"a chunk does not hold the values of {metric} that it should")
     return values
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sinkshot.episodes import Recipe
-from sinkshot.open_set import Metric
+from sinkshot.metrics import Metric
 
 StudyKind = Literal["table", "curve", "distribution", "projection", "gaussianity", "leaderboard"]
 

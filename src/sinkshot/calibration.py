@@ -1,0 +1,268 @@
+"""How far probabilities can be trusted: calibration error, Brier score, log loss, and risk against coverage.
+
+Confidence is the largest probability of a query. All queries of known classes go into one histogram (`Confidence`),
+whose entries are whole numbers: histograms of parts add up to that of the whole exactly, whatever the parts, and need
+the same memory for a million episodes as for one. Scores that are means of single queries are taken in each episode.
+
+    confidence = Confidence.of(probabilities, labels)
+    confidence.ece, confidence.ece_null, confidence.aurc, confidence.coverage(0.95)
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from array_api_compat import array_namespace
+from numpy.typing import NDArray
+
+from sinkshot.errors import InputError
+from sinkshot.task import Array
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+BINS = 15  # of equal width, (0, 1/15] to (14/15, 1]: the usual ones of the expected calibration error
+UNITS = 1 << 30  # confidences are added up as whole numbers of this unit's inverse
+SMALLEST = 2.0**-23  # no probability counts as less in the log loss: float32 cannot tell it from rounding
+SHIFT = 16  # of the bits of float32: leaves the exponent and 7 bits of the fraction
+SUREST = 103 << 7  # 2^-24 so shifted: what a float32 confidence can be below one
+RANKS = (127 << 7) - SUREST + 1
+
+PER_EPISODE = ("macro_accuracy", "brier", "nll")
+"""Metrics that each episode has, beside accuracy."""
+POOLED: dict[str, Callable[[Confidence], float]] = {
+    "ece": lambda confidence: confidence.ece,
+    "ece_null": lambda confidence: confidence.ece_null,
+    "aurc": lambda confidence: confidence.aurc,
+    "coverage95": lambda confidence: confidence.coverage(0.95),
+    "coverage99": lambda confidence: confidence.coverage(0.99),
+}
+"""Metrics of all queries together, by the names that results have for them."""
+CONFIDENCE = ("macro_accuracy", "ece", "ece_null", "brier", "nll", "aurc", "coverage95", "coverage99")
+"""All of them, in the order of the JSON object of `sinkshot eval`."""
+
+
+class Reliability(NamedTuple):
+    """A reliability diagram: of the queries in each of the 15 bins, [15] each; NaN where there are none."""
+
+    confidence: Floats  # their mean
+    accuracy: Floats  # share that is right
+    share: Floats  # of all queries; zero where there are none
+
+
+@dataclass(frozen=True, eq=False)
+class Confidence:
+    """Histogram of the confidences of queries, and of which of them are labelled right.
+
+    Sums of histograms are exact. `ece` comes from the 15 bins. What depends on the order of the queries (`aurc`,
+    `coverage`) comes from 3,073 ranks, spaced by the doubt 1 - confidence: 128 for each factor of two from 1 down to
+    2^-24. Queries of one rank count as equally confident.
+    """
+
+    ranked: Ints = field(default_factory=lambda: np.zeros((2, RANKS), np.int64))  # queries, right ones; surest first
+    binned: Ints = field(default_factory=lambda: np.zeros((4, BINS), np.int64))  # queries, right, sums of c and c^2
+
+    @classmethod
+    def of(cls, probabilities: Array, labels: Array) -> Confidence:
+        """Count queries with probabilities [..., way] and labels [...]; label -1 is an unknown class, not counted.
+
+        >>> round(Confidence.of([[0.9, 0.1], [0.8, 0.2]], [0, 1]).ece, 3)
+        0.45
+        """
+        given, truth = (np.asarray(a) if isinstance(a, list | tuple) else a for a in (probabilities, labels))
+        if given.ndim < 1 or given.shape[:-1] != truth.shape:
+            raise InputError(f"probabilities {given.shape} need one label for each row; the labels are {truth.shape}.")
+        found = judge(given.reshape(1, -1, given.shape[-1]), truth.reshape(1, -1))
+        if not found.confidence.queries:
+            raise InputError("there is no query of a known class (label 0 or above) whose confidence could be judged.")
+        if not np.isfinite(found.brier).all():
+            raise InputError("probabilities must be finite numbers.")
+        return found.confidence
+
+    def __add__(self, other: Confidence) -> Confidence:
+        return Confidence(self.ranked + other.ranked, self.binned + other.binned)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Confidence):
+            return NotImplemented
+        return np.array_equal(self.ranked, other.ranked) and np.array_equal(self.binned, other.binned)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def queries(self) -> int:
+        """Queries counted."""
+        return int(self.binned[0].sum())
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the queries that is labelled right."""
+        return float(self.binned[1].sum() / self.queries)
+
+    @property
+    def ece(self) -> float:
+        """Expected calibration error: mean distance of confidence and accuracy over bins, weighted by their queries."""
+        return float(np.abs(self.binned[1] - self.binned[2] / UNITS).sum() / self.queries)
+
+    @property
+    def ece_null(self) -> float:
+        """The `ece` to be expected of a perfectly calibrated predictor with the same confidences.
+
+        It is not zero: in a bin of few queries the share that is right strays from its mean. If each query is right
+        with the chance that its confidence says, independently of the others, the number of right ones in a bin is
+        close to binomial. The mean distance of a binomial variable from its mean is known (De Moivre); it is scaled
+        down by the spread of confidences within the bin.
+        """
+        from scipy.stats import binom
+
+        n = self.binned[0][full := self.binned[0] > 0].astype(np.float64)
+        total, squares = (self.binned[i][full] / UNITS for i in (2, 3))
+        p = np.clip(total / n, 0.0, 1.0)
+        above = np.floor(n * p) + 1
+        distance = 2 * above * (1 - p) * binom.pmf(above, n, p)
+        variance = n * p * (1 - p)
+        within = np.divide(np.maximum(total - squares, 0.0), variance, out=np.ones_like(n), where=variance > 0)
+        return float((distance * np.sqrt(np.minimum(within, 1.0))).sum() / self.queries)
+
+    @property
+    def reliability(self) -> Reliability:
+        """Mean confidence, accuracy and share of the queries by bin."""
+        n = self.binned[0]
+        mean = np.divide(self.binned[1:3], n, out=np.full((2, BINS), np.nan), where=n > 0)
+        return Reliability(mean[1] / UNITS, mean[0], n / self.queries)
+
+    @cached_property
+    def _falling(self) -> tuple[Floats, Floats]:
+        """Queries and errors among the most confident ones, up to the end of each rank that has any."""
+        queries, right = self.ranked[:, self.ranked[0] > 0]
+        return np.cumsum(queries).astype(np.float64), np.cumsum(queries - right).astype(np.float64)
+
+    @property
+    def risk_coverage(self) -> tuple[Floats, Floats]:
+        """Coverage and risk: share of errors among the most confident queries, by the share of queries answered."""
+        queries, errors = self._falling
+        return queries / self.queries, errors / queries
+
+    @property
+    def aurc(self) -> float:
+        """Area under the risk-coverage curve: the risk among the k most confident queries, averaged over all k.
+
+        Queries of one rank come in a random order, of which this is the mean.
+        """
+        from scipy.special import digamma
+
+        end, errors = self._falling
+        start, before = (np.concatenate([[0.0], a[:-1]]) for a in (end, errors))
+        rate = (errors - before) / (end - start)
+        harmonic = digamma(end + 1) - digamma(start + 1)  # sum of 1 / k within the rank
+        return float((rate * (end - start) + (before - rate * start) * harmonic).sum() / self.queries)
+
+    def coverage(self, accuracy: float) -> float:
+        """Largest share of queries, the most confident first, that are labelled right at this rate; 0 if none is."""
+        queries, errors = self._falling
+        enough = np.flatnonzero((queries - errors) / queries >= accuracy)
+        return float(queries[enough[-1]] / self.queries) if len(enough) else 0.0
+
+    def to_bytes(self) -> bytes:
+        """Pack the histogram for a file."""
+        return zlib.compress(np.concatenate([self.ranked.ravel(), self.binned.ravel()]).astype("<i8").tobytes())
+
+    @classmethod
+    def from_bytes(cls, packed: bytes) -> Confidence:
+        """Unpack what `to_bytes` made; ValueError where it is something else."""
+        try:
+            numbers = np.frombuffer(zlib.decompress(packed), "<i8").astype(np.int64)
+        except zlib.error as error:
+            raise ValueError(f"a histogram of confidences cannot be read ({error})") from error
+        if len(numbers) != 2 * RANKS + 4 * BINS or (numbers < 0).any():
+            raise ValueError("a histogram of confidences does not hold the counts that it should")
+        ranked, binned = np.split(numbers, [2 * RANKS])
+        return cls(ranked.reshape(2, RANKS), binned.reshape(4, BINS))
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What is known of the answers to R episodes."""
+
+    accuracy: Floats  # [R] share of the queries of known classes that is labelled right
+    macro_accuracy: Floats  # [R] the same for each class that is present, then their mean
+    brier: Floats  # [R] mean squared distance of probabilities and truth, summed over classes: 0 to 2
+    nll: Floats  # [R] mean of minus the logarithm of the true class's probability
+    confidence: Confidence  # of all of them
+    rejection: Mapping[str, Floats] = field(default_factory=dict)  # under `open-set`: `sinkshot.open_set.measures`
+
+    @property
+    def per_episode(self) -> dict[str, Floats]:
+        """Every metric that each episode has, by name."""
+        return {name: getattr(self, name) for name in ("accuracy", *PER_EPISODE)} | dict(self.rejection)
+
+
+def judge(probabilities: Array, labels: Array) -> Judged:
+    """Compare probabilities [R, q, way] with labels [R, q], -1 for unknown classes, which do not count.
+
+    Both are arrays of one library. Torch tensors are judged on their device; every other kind goes through NumPy.
+    Scores (`brier`, `nll`) of an episode are NaN where one of its probabilities is not finite.
+    """
+    if not _is_torch(probabilities):
+        probabilities, labels = np.asarray(probabilities), np.asarray(labels)
+    xp = array_namespace(probabilities)
+    episodes, _, way = probabilities.shape
+    wide, truth = xp.astype(probabilities, xp.float64), xp.astype(labels, xp.int64)
+    known = truth >= 0
+    own = xp.where(known, truth, xp.zeros_like(truth))
+    right = (xp.argmax(probabilities, axis=-1) == truth) & known
+    of_truth = xp.take_along_axis(wide, own[..., None], axis=-1)[..., 0]  # [R, q]
+    squares = xp.sum(wide * wide, axis=-1)
+    distance = squares - 2 * of_truth + 1
+    loss = -xp.log(xp.where(of_truth > SMALLEST, of_truth, xp.full_like(of_truth, SMALLEST)))
+    distance, loss = (xp.sum(xp.where(known, one, xp.zeros_like(one)), axis=1) for one in (distance, loss))
+    spoilt = 0.0 * xp.sum(squares, axis=1)  # NaN where a probability is not finite
+    place = (own + way * xp.arange(episodes, dtype=own.dtype, device=own.device)[:, None])[known]
+    hit = xp.astype(right[known], xp.int64)
+    counted, hits = (_totals(place, n, episodes * way).reshape(episodes, way) for n in (xp.ones_like(hit), hit))
+    largest = xp.max(xp.astype(probabilities, xp.float32), axis=-1)[known]
+    return judged(counted, hits, _host(distance + spoilt), _host(loss + spoilt), _count(xp, largest, hit))
+
+
+def judged(counted: Ints, right: Ints, distance: Floats, loss: Floats, confidence: Confidence) -> Judged:
+    """Put together what was added up: queries and right ones by class [R, way], and scores [R] over known queries."""
+    known = counted.sum(axis=1)
+    recall = np.divide(right, counted, out=np.zeros(right.shape), where=counted > 0)
+    with np.errstate(invalid="ignore"):  # an episode without a query of a known class has no accuracy
+        macro = recall.sum(axis=1) / (counted > 0).sum(axis=1)
+        return Judged(right.sum(axis=1) / known, macro, distance / known, loss / known, confidence)
+
+
+def _count(xp: Any, confidence: Array, hit: Array) -> Confidence:
+    """Make the histogram of confidences [n] float32 and of which queries are right [n], 1 or 0."""
+    one = xp.ones_like(confidence)
+    confidence = xp.where(confidence < one, confidence, one)  # NaN becomes one, too
+    rank = (((one - confidence).view(xp.int32)) >> SHIFT) - SUREST
+    rank = xp.astype(xp.where(rank > 0, rank, xp.zeros_like(rank)), xp.int64)
+    wide = xp.astype(confidence, xp.float64)
+    place = xp.astype(xp.ceil(wide * BINS), xp.int64) - 1
+    place = xp.where(place > 0, place, xp.zeros_like(place))
+    units = [xp.astype(xp.floor(values * UNITS + 0.5), xp.int64) for values in (wide, wide * wide)]
+    ranked = [_totals(rank, values, RANKS) for values in (xp.ones_like(hit), hit)]
+    binned = [_totals(place, values, BINS) for values in (xp.ones_like(hit), hit, *units)]
+    return Confidence(np.stack(ranked), np.stack(binned))
+
+
+def _totals(place: Array, values: Array, size: int) -> Ints:
+    """Add up whole numbers by place, [size]; exact."""
+    if _is_torch(place):
+        return _host(values.new_zeros(size).scatter_add_(0, place, values))
+    return np.bincount(place, weights=values, minlength=size).astype(np.int64)  # float64 holds them up to 2^53
+
+
+def _is_torch(array: Array) -> bool:
+    return type(array).__module__.partition(".")[0] == "torch"
+
+
+def _host(array: Array) -> NDArray[Any]:
+    return array if isinstance(array, np.ndarray) else np.asarray(array.cpu())
