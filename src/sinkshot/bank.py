@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from sinkshot.arrays import blocks
 from sinkshot.errors import InputError
+from sinkshot.statistics import skewness
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -312,15 +313,13 @@ def _names_of(values: NDArray[Any], rows: NDArray[Any], class_names: Sequence[st
 
 
 def _skew(features: NDArray[np.float32], power: float) -> float | None:
-    from scipy import stats
-
     skews = []
     for columns in blocks(features.shape[1], features.shape[0]):
         part = features[:, columns].astype(np.float64) ** power
-        skews.append(stats.skew(part[:, part.min(axis=0) < part.max(axis=0)], axis=0))
+        skews.append(skewness(part[:, part.min(axis=0) < part.max(axis=0)]))
     return _mean(skews)
 
 
-def _mean(parts: list[NDArray[np.float64]]) -> float | None:
+def _mean(parts: list[NDArray[np.floating[Any]]]) -> float | None:
     values = np.concatenate(parts) if parts else np.empty(0)
     return float(values.mean()) if values.size else None

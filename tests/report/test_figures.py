@@ -12,7 +12,7 @@ from sinkshot.bank import FeatureBank
 from sinkshot.episodes import Recipe
 from sinkshot.evaluate import evaluate
 from sinkshot.report.figures import demo
-from sinkshot.studies.measures import skewness
+from sinkshot.statistics import principal_components, skewness
 
 
 def bank_of(features: np.ndarray, classes: int) -> FeatureBank:
@@ -38,14 +38,14 @@ def test_example_is_a_median_episode_scored_as_in_the_results(bank: FeatureBank)
 
 def test_plane_is_that_of_the_first_two_principal_components() -> None:
     x = np.random.default_rng(0).normal(size=(30, 50)) * np.linspace(3, 0.1, 50)
-    points, shares = demo.plane(x)
+    points, shares = principal_components(x, 2)
     u, s, _ = np.linalg.svd(x - x.mean(axis=0), full_matrices=False)
     assert np.abs(points) == pytest.approx(np.abs(u[:, :2] * s[:2]))
     assert shares == pytest.approx((s**2 / (s**2).sum())[:2])
 
 
 def test_plane_of_equal_rows_is_a_point() -> None:
-    points, shares = demo.plane(np.ones((5, 3)))
+    points, shares = principal_components(np.ones((5, 3)), 2)
     assert np.abs(points).max() < 1e-6
     assert np.isfinite(shares).all()
 

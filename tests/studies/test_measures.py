@@ -10,7 +10,8 @@ from scipy import stats
 
 from sinkshot import FeatureBank
 from sinkshot.errors import InputError
-from sinkshot.studies.measures import measure, principal
+from sinkshot.statistics import principal_components
+from sinkshot.studies.measures import measure
 from sinkshot.studies.study import BankKey, Measure
 
 KEY = BankKey("x", ("y",))
@@ -117,16 +118,16 @@ def test_points_lie_where_principal_components_put_them(squares):
 
 def test_wide_and_narrow_rows_have_the_same_components():
     x = np.random.default_rng(0).normal(size=(6, 9))
-    wide, share = principal(x, 3)
+    wide, share = principal_components(x, 3)
     _, values, _ = np.linalg.svd(x - x.mean(axis=0))
     np.testing.assert_allclose(np.linalg.norm(wide, axis=0), values[:3])
-    narrow, _ = principal(np.vstack([x, x]), 3)
+    narrow, _ = principal_components(np.vstack([x, x]), 3)
     np.testing.assert_allclose(np.abs(narrow[:6]), np.abs(wide), atol=1e-9)
     assert share.sum() <= 1
 
 
 def test_fewer_dimensions_than_three_leave_the_rest_at_zero():
-    points, share = principal(np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 5.0]]), 3)
+    points, share = principal_components(np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 5.0]]), 3)
     assert points.shape == (3, 3)
     assert (points[:, 2] == 0).all()
     assert share[2] == 0

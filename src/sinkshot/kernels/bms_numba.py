@@ -13,30 +13,27 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sinkshot.kernels.bms_sinkhorn_numba import (
+    BB,
+    COUNT,
+    INSIDE,
+    MASS,
+    SHOT,
+    TARGET,
+    WB,
+    assign,
+    balanced_sinkhorn,
+    min_size_sinkhorn,
+    smallest_class,
+    softmax_numerators,
+)
 from sinkshot.kernels.gram_numba import Scratch, centre_and_normalise, gram_matrix, scratch
 from sinkshot.kernels.jit import engine, in_batches
-from sinkshot.kernels.simd import (
-    INFINITE,
-    LOG2_E,
-    ONE,
-    TINY,
-    TWO,
-    ZERO,
-    Floats,
-    Ints,
-    each,
-    exp2,
-    load,
-    part,
-    store,
-    total,
-    where_larger,
-    zeros,
-)
+from sinkshot.kernels.simd import INFINITE, ONE, TWO, ZERO, Floats, Ints, each, load, part, store, total, zeros
 from sinkshot.settings.bms import BMSSettings
 
 
-class _Settings(NamedTuple):
+class _Constants(NamedTuple):
     """What is the same for every episode."""
 
     centre: bool
@@ -64,12 +61,8 @@ class _Work(NamedTuple):
     residual: Floats  # [way, n8 + 8] D
     step: Floats  # [way, n8 + 8] G D
     buffer: Floats  # [way, n8 + 8] G times the momentum buffer
-    rows: Floats  # [4, n8 + 8] a number per row, by the names below
-    classes: Floats  # [7, way] a number per class, by the names below
-
-
-_INSIDE, _U, _MASS, _ARGMAX = range(4)  # takes part in Sinkhorn; u; row sum and argmax of P
-_V, _SUM, _SHOT, _TARGET, _COUNT, _WB, _BB = range(7)  # v; K^T u; shots; BMS* column sum; argmax counts; w . b; b . b
+    rows: Floats  # [4, n8 + 8] a number per row, by the names of `bms_sinkhorn_numba`
+    classes: Floats  # [7, way] a number per class, likewise
 
 
 def _work(n: int, way: int) -> _Work:
@@ -131,134 +124,21 @@ def _centroid_scores(panels: Floats, assignment: Floats, n: int, scores: Floats)
 
 
 @part
-def _softmax_numerators(scores: Floats, i: int, scale: float, out: Floats) -> None:
-    """out = exp(scale (S - rowmax)) for the eight rows from i."""
-    top = load(scores, 0, i)
-    for j in range(1, len(scores)):
-        s = load(scores, j, i)
-        top = where_larger(s, top, s, top)
-    for j in range(len(scores)):
-        store(out, j, i, exp2((load(scores, j, i) - top) * (scale * LOG2_E)))
-
-
-@part
-def _sweep_five(kernel: Floats, m: int, rows: Floats, classes: Floats) -> None:
-    """The sweep below for five classes, as most tasks have: K is read once and the sums stay in registers."""
-    v0, v1, v2 = each(classes, _V, 0), each(classes, _V, 1), each(classes, _V, 2)
-    v3, v4 = each(classes, _V, 3), each(classes, _V, 4)
-    c0 = c1 = c2 = c3 = c4 = zeros()
-    for i in range(0, m, 8):
-        k0, k1, k2 = load(kernel, 0, i), load(kernel, 1, i), load(kernel, 2, i)
-        k3, k4 = load(kernel, 3, i), load(kernel, 4, i)
-        u = load(rows, _INSIDE, i) / ((k0 * v0 + k1 * v1) + (k2 * v2 + k3 * v3 + k4 * v4))
-        store(rows, _U, i, u)
-        c0, c1, c2, c3, c4 = c0 + k0 * u, c1 + k1 * u, c2 + k2 * u, c3 + k3 * u, c4 + k4 * u
-    for j, c in ((0, c0), (1, c1), (2, c2), (3, c3), (4, c4)):
-        classes[_SUM, j] = max(total(c), TINY)
-
-
-@part
-def _sweep(kernel: Floats, m: int, rows: Floats, classes: Floats) -> None:
-    """Row step u = 1 / (K v), with u = 0 for rows that take no part, and the sums K^T u for the column step."""
-    way = len(kernel)
-    if way == 5:
-        _sweep_five(kernel, m, rows, classes)
-        return
-    for i in range(0, m, 8):
-        s = load(kernel, 0, i) * each(classes, _V, 0)
-        for j in range(1, way):
-            s += load(kernel, j, i) * each(classes, _V, j)
-        store(rows, _U, i, load(rows, _INSIDE, i) / s)
-    for j in range(way):
-        s = zeros()
-        for i in range(0, m, 8):
-            s += load(kernel, j, i) * load(rows, _U, i)
-        classes[_SUM, j] = max(total(s), TINY)
-
-
-@part
-def _min_size_sinkhorn(kernel: Floats, min_size: float, passes: int, m: int, rows: Floats, classes: Floats) -> None:
-    """Algorithm 1: rows to one, then columns below min_size up to it; a pass that lifts none is the fixed point."""
-    for j in range(len(kernel)):
-        classes[_V, j] = ONE
-    for _ in range(passes):
-        _sweep(kernel, m, rows, classes)
-        lifted, largest = False, ONE
-        for j in range(len(kernel)):
-            if classes[_V, j] * classes[_SUM, j] < min_size:
-                classes[_V, j] = min_size / classes[_SUM, j]
-                lifted = True
-            largest = max(largest, classes[_V, j])
-        if not lifted:
-            break
-        if largest > np.float32(1e15):  # a min size out of reach lifts v for ever: hand the common factor to u
-            for j in range(len(kernel)):
-                classes[_V, j] /= largest
-            for i in range(0, m, 8):
-                store(rows, _U, i, load(rows, _U, i) * largest)
-
-
-@part
-def _balanced_sinkhorn(kernel: Floats, passes: int, m: int, rows: Floats, classes: Floats) -> None:
-    """BMS*: every column to its own target, then rows to one."""
-    for j in range(len(kernel)):
-        classes[_V, j] = ONE
-    _sweep(kernel, m, rows, classes)
-    for _ in range(passes):
-        for j in range(len(kernel)):
-            classes[_V, j] = classes[_TARGET, j] / classes[_SUM, j]
-        _sweep(kernel, m, rows, classes)
-
-
-@part
-def _smallest_class(kernel: Floats, m: int, rows: Floats, classes: Floats) -> np.float32:
-    """The size of the smallest class: rows in Sinkhorn by the argmax of P, on top of what classes[_COUNT] holds."""
-    for i in range(0, m, 8):
-        best, which = load(kernel, 0, i) * each(classes, _V, 0), zeros()
-        for j in range(1, len(kernel)):
-            s = load(kernel, j, i) * each(classes, _V, j)
-            which = where_larger(s, best, np.float32(j), which)
-            best = where_larger(s, best, s, best)
-        store(rows, _ARGMAX, i, which)
-    smallest, later = INFINITE, ZERO
-    for j in range(len(kernel) - 1, -1, -1):
-        s = zeros()
-        for i in range(0, m, 8):
-            s += where_larger(load(rows, _ARGMAX, i), np.float32(j - 0.5), load(rows, _INSIDE, i), ZERO)
-        these_and_later = total(s)
-        smallest = min(smallest, classes[_COUNT, j] + these_and_later - later)
-        later = these_and_later
-    return smallest
-
-
-@part
-def _assign(kernel: Floats, m: int, rows: Floats, classes: Floats, assignment: Floats) -> None:
-    """P = diag(u) K diag(v), and its row sums."""
-    for i in range(0, m, 8):
-        u, mass = load(rows, _U, i), zeros()
-        for j in range(len(kernel)):
-            p = load(kernel, j, i) * each(classes, _V, j) * u
-            store(assignment, j, i, p)
-            mass += p
-        store(rows, _MASS, i, mass)
-
-
-@part
 def _residual(scores: Floats, assignment: Floats, rows: Floats, kappa: float, n: int, residual: Floats) -> None:
     """D = kappa (softmax(kappa S) * rowsum(P) - P) / N."""
     share = kappa / np.float32(n)
     for i in range(0, n, 8):
-        _softmax_numerators(scores, i, kappa, residual)
+        softmax_numerators(scores, i, kappa, residual)
         normaliser = zeros()
         for j in range(len(scores)):
             normaliser += load(residual, j, i)
-        factor = load(rows, _MASS, i) * share / normaliser
+        factor = load(rows, MASS, i) * share / normaliser
         for j in range(len(scores)):
             store(residual, j, i, load(residual, j, i) * factor - load(assignment, j, i) * share)
 
 
 @part
-def _logistic_regression(settings: _Settings, panels: Floats, n: int, work: _Work) -> None:
+def _logistic_regression(constants: _Constants, panels: Floats, n: int, work: _Work) -> None:
     """Move the scores of unit weights w by SGD with momentum on the cross-entropy with P; kappa is learnt on the way.
 
     Per column: gradient g = D - (w . D) w, buffer b = momentum b + g, w = (w - lr b) / |w - lr b|. Multiplied by G, all
@@ -266,13 +146,13 @@ def _logistic_regression(settings: _Settings, panels: Floats, n: int, work: _Wor
     sum to zero, so that G D of the last class follows from the others.
     """
     scores, residual, step, buffer, classes = work.scores, work.residual, work.step, work.buffer, work.classes
-    way, lr, momentum, kappa = len(scores), settings.lr, settings.momentum, settings.kappa
+    way, lr, momentum, kappa = len(scores), constants.lr, constants.momentum, constants.kappa
     pull = ZERO  # the momentum buffer of kappa
     for j in range(way):
-        classes[_WB, j] = classes[_BB, j] = ZERO
+        classes[WB, j] = classes[BB, j] = ZERO
         for i in range(0, n, 8):
             store(buffer, j, i, ZERO)
-    for _ in range(settings.epochs):
+    for _ in range(constants.epochs):
         _residual(scores, work.assignment, work.rows, kappa, n, residual)
         _times_gram(panels, n, residual, way - 1, step)
         for i in range(0, n, 8):
@@ -288,11 +168,11 @@ def _logistic_regression(settings: _Settings, panels: Floats, n: int, work: _Wor
                 wd, bd, dd = wd + load(scores, j, i) * d, bd + load(buffer, j, i) * d, dd + load(step, j, i) * d
             along = total(wd)
             slope += along
-            wb, bb = classes[_WB, j], classes[_BB, j]
+            wb, bb = classes[WB, j], classes[BB, j]
             bb = momentum * momentum * bb + TWO * momentum * (total(bd) - along * wb) + total(dd) - along * along
             wb *= momentum
             scale = ONE / np.sqrt(ONE - TWO * lr * wb + lr * lr * bb)
-            classes[_WB, j], classes[_BB, j] = (wb - lr * bb) * scale, bb
+            classes[WB, j], classes[BB, j] = (wb - lr * bb) * scale, bb
             for i in range(0, n, 8):
                 s = load(scores, j, i)
                 b = load(buffer, j, i) * momentum + load(step, j, i) - s * along
@@ -302,13 +182,31 @@ def _logistic_regression(settings: _Settings, panels: Floats, n: int, work: _Wor
         kappa -= lr * pull
 
 
+@part
+def _begin(constants: _Constants, labels: Ints, prior: Floats, q: int, work: _Work) -> np.float32:
+    """Assign the supports to their classes, count shots, set the targets of BMS*, and return the first min size."""
+    assignment, classes = work.assignment, work.classes
+    for j in range(len(prior)):
+        classes[SHOT, j] = ZERO
+        for i in range(0, q + len(labels), 8):
+            store(assignment, j, i, ZERO)
+    for i in range(len(labels)):
+        assignment[labels[i], q + i] = ONE
+        classes[SHOT, labels[i]] += ONE
+    min_size = constants.first
+    for j in range(len(prior)):
+        min_size = min(min_size, classes[SHOT, j])
+        classes[TARGET, j] = np.float32(q) * prior[j] + (ZERO if constants.clamped else classes[SHOT, j])
+    return min_size
+
+
 @engine
 def _episodes(
     features: Floats,
     rows: Ints,
     labels: Ints,
     prior: Floats,
-    settings: _Settings,
+    constants: _Constants,
     space: Scratch,
     work: _Work,
     out: Floats,
@@ -317,44 +215,34 @@ def _episodes(
     kernel, scores, assignment, by_row, classes = work.kernel, work.scores, work.assignment, work.rows, work.classes
     episodes, q, way = out.shape
     n = rows.shape[1]
-    inside = q if settings.clamped else n
+    inside = q if constants.clamped else n
     m = -(-inside // 8) * 8
     for i in range(inside):
-        by_row[_INSIDE, i] = ONE
+        by_row[INSIDE, i] = ONE
     for r in range(episodes):
-        gram_matrix(features, rows[r], rows[min(r + 1, episodes - 1)], settings.centre, space.x, space.gram)
-        centre_and_normalise(space.gram, n, settings.centre, settings.normalise, space.rows, space.panels)
-        for j in range(way):
-            classes[_SHOT, j] = ZERO
-            for i in range(0, n, 8):
-                store(assignment, j, i, ZERO)
-        for i in range(n - q):
-            assignment[labels[r, i], q + i] = ONE
-            classes[_SHOT, labels[r, i]] += ONE
-        min_size = settings.first
-        for j in range(way):
-            min_size = min(min_size, classes[_SHOT, j])
-            classes[_TARGET, j] = np.float32(q) * prior[r, j] + (ZERO if settings.clamped else classes[_SHOT, j])
-        for step in range(settings.steps):
+        gram_matrix(features, rows[r], rows[min(r + 1, episodes - 1)], constants.centre, space.x, space.gram)
+        centre_and_normalise(space.gram, n, constants.centre, constants.normalise, space.rows, space.panels)
+        min_size = _begin(constants, labels[r], prior[r], q, work)
+        for step in range(constants.steps):
             _centroid_scores(space.panels, assignment, n, scores)
-            if step > 0 and settings.epochs > 0:
-                _logistic_regression(settings, space.panels, n, work)
+            if step > 0 and constants.epochs > 0:
+                _logistic_regression(constants, space.panels, n, work)
             for i in range(0, m, 8):
-                _softmax_numerators(scores, i, settings.lam, kernel)
-            if settings.balanced:
-                _balanced_sinkhorn(kernel, settings.passes, m, by_row, classes)
+                softmax_numerators(scores, i, constants.lam, kernel)
+            if constants.balanced:
+                balanced_sinkhorn(kernel, constants.passes, m, by_row, classes)
             else:
-                _min_size_sinkhorn(kernel, min_size, settings.passes, m, by_row, classes)
+                min_size_sinkhorn(kernel, min_size, constants.passes, m, by_row, classes)
                 for j in range(way):
-                    classes[_COUNT, j] = classes[_SHOT, j] if settings.counts_support else ZERO
-                min_size = max(settings.least, _smallest_class(kernel, m, by_row, classes))
-            _assign(kernel, m, by_row, classes, assignment)
-            if settings.clamped:
+                    classes[COUNT, j] = classes[SHOT, j] if constants.counts_support else ZERO
+                min_size = max(constants.least, smallest_class(kernel, m, by_row, classes))
+            assign(kernel, m, by_row, classes, assignment)
+            if constants.clamped:
                 for i in range(n - q):
-                    assignment[labels[r, i], q + i] = by_row[_MASS, q + i] = ONE
+                    assignment[labels[r, i], q + i] = by_row[MASS, q + i] = ONE
         for i in range(q):
             for j in range(way):
-                out[r, i, j] = assignment[j, i] / by_row[_MASS, i]
+                out[r, i, j] = assignment[j, i] / by_row[MASS, i]
 
 
 def bms_episodes(
@@ -383,7 +271,7 @@ def bms_episodes(
     given = np.zeros(way) if settings.prior is None else settings.prior
     prior = np.ascontiguousarray(np.broadcast_to(given, (episodes, way)), np.float32)
     robust = settings.variant == "robust"
-    numbers = _Settings(
+    numbers = _Constants(
         centre=centre,
         normalise=normalise,
         lam=np.float32(settings.lam),

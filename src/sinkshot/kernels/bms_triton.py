@@ -1,25 +1,25 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators
 """The GPU engine: BMS on many episodes at once in three triton kernels.
 
-One program takes one episode. `_gram` gathers its rows and builds the Gram matrix of the prepared task; then Algorithm
-2 alternates. `_allocate` (Algorithm 1) is a chain of tiny sums, so a single warp holds the episode and never waits for
-another. `_update` keeps the Gram matrix in registers, as operand of the tensor cores, through all steps of the logistic
-regression. Scores and allocations go between them, [R, ways, rows], padded to powers of two: a class that does not
-exist gets no allocation, a row that does not exist is zero.
+One program takes one episode. `gram_triton` gathers its rows and builds the Gram matrix of the prepared task; then
+Algorithm 2 alternates. `_allocate` (Algorithm 1) is a chain of tiny sums, so a single warp holds the episode and never
+waits for another. `_update` keeps the Gram matrix in registers, as operand of the tensor cores, through all steps of
+the logistic regression. Scores and allocations go between them, [R, ways, rows], padded to powers of two: a class that
+does not exist gets no allocation, a row that does not exist is zero.
 
-Products have float32 accuracy: a factor is scaled to at most 64 and split into two float16 numbers, which hold 22 of
-its bits, and the products of halves are summed in float32.
+Products have float32 accuracy, by two float16 halves of each factor, as in `gram_triton`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 import triton
 import triton.language as tl
 
 from sinkshot.kernels.draw_triton import Drawn, draw_balanced
+from sinkshot.kernels.gram_triton import SCALE, Tensor, gram_matrices, padded_rows, scaled_grams, split_bank
 from sinkshot.settings.constants import LEAST_LOGIT
 
 if TYPE_CHECKING:
@@ -27,18 +27,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Drawn", "accuracy", "bms_episodes", "draw_balanced", "fits", "gram_matrices"]
 
-Tensor = Any
-"""A torch tensor."""
-
 MOST_ROWS, MOST_WAYS = 128, 16  # of one episode
 _GRAM_BYTES = 1 << 30  # of Gram matrices at once: 24,000 episodes of 5-way 5-shot
-_COLUMNS = 64  # features that are multiplied at once
 _SAFE_LOGIT = 80.0  # exp of it is far from the end of float32
 
-_SCALE = tl.constexpr(64.0)  # largest number that is split in halves: the smaller half keeps clear of float16's least
 _LEAST_LOGIT = tl.constexpr(LEAST_LOGIT)
 _LOG2_E = tl.constexpr(1.4426950408889634)
-_ZERO_ROW = tl.constexpr(1e-6)  # of a row's squared length: what is left below it after centring is rounding
 
 
 def fits(way: int, supports: int, queries: int, width: int) -> bool:
@@ -77,23 +71,16 @@ def bms_episodes(
     prior = None
     if settings.prior is not None:
         prior = torch.as_tensor(settings.prior, dtype=torch.float32, device=rows.device).expand(len(support), way)
-    bank = _split_bank(rows, centre)
+    bank = split_bank(rows, centre)
     at_once = max(1, _GRAM_BYTES // (4 * (support.shape[1] + query.shape[1] + 15) ** 2))
     answers = []
     with torch.cuda.device_of(rows):
         for begin in range(0, len(support), at_once):
             part = slice(begin, begin + at_once)
-            gram, unit = _grams(bank, support[part], query[part], centre, normalise)
+            gram, unit = scaled_grams(bank, support[part], query[part], centre, normalise)
             share = None if prior is None else prior[part]
             answers.append(_solve(gram, unit, support_labels[part], query.shape[1], way, share, normalise, settings))
     return torch.cat(answers) if len(answers) > 1 else answers[0]
-
-
-def gram_matrices(rows: Tensor, both: Tensor, *, centre: bool, normalise: bool) -> Tensor:
-    """Gram matrices [R, N, N] of the rows `both` [R, N] of a bank, centred and of unit length if asked for."""
-    with torch.cuda.device_of(rows):
-        gram, unit = _grams(_split_bank(rows, centre), both, both[:, :0], centre, normalise)
-    return gram[:, :, : both.shape[1]] * (unit / _SCALE.value)[:, None, None]
 
 
 def accuracy(probabilities: Tensor, query_labels: Tensor) -> Tensor:
@@ -101,38 +88,6 @@ def accuracy(probabilities: Tensor, query_labels: Tensor) -> Tensor:
     known = query_labels >= 0
     right = (probabilities.argmax(dim=-1) == query_labels) & known
     return right.sum(dim=1) / known.sum(dim=1).double()
-
-
-def _split_bank(rows: Tensor, centre: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Return two float16 halves of scaled rows, [n, d] with d a multiple of the block, and the square of the scale.
-
-    The mean of a task takes every common shift with it. With the mean of the bank out beforehand, it cancels no digits.
-    """
-    if centre:
-        rows = rows - rows.mean(dim=0)
-    scale = rows.abs().amax().clamp_min(1e-30) / _SCALE.value
-    rows = torch.nn.functional.pad(rows / scale, (0, -rows.shape[1] % _COLUMNS))
-    upper = rows.half()
-    return upper, (rows - upper).half(), scale * scale
-
-
-def _padded(rows: int) -> int:
-    return 64 if rows <= 64 else 128
-
-
-def _grams(
-    bank: tuple[Tensor, ...], support: Tensor, query: Tensor, centre: bool, normalise: bool
-) -> tuple[Tensor, Tensor]:
-    """Return Gram matrices scaled to at most 64, [R, N, N and a little more], and the factors to true size, [R]."""
-    upper, lower, unit = bank
-    episodes, (supports, queries) = len(support), (support.shape[1], query.shape[1])
-    total = supports + queries
-    gram = torch.empty((episodes, total, -(-total // 16) * 16), dtype=torch.float32, device=upper.device)
-    units = torch.empty(episodes, dtype=torch.float32, device=upper.device)
-    places = (support.contiguous(), query.contiguous(), supports, queries)
-    kind = {"ROWS": _padded(total), "COLUMNS": _COLUMNS, "CENTRE": centre, "NORMALISE": normalise}
-    _gram[(episodes,)](gram, gram.shape[2], units, upper, lower, upper.shape[1], *places, **kind, num_stages=2)
-    return gram, units if normalise else units * unit
 
 
 def _solve(
@@ -148,7 +103,7 @@ def _solve(
     """Algorithm 2, as `sinkshot.methods.bms.solve` has it."""
     episodes, total, stride = gram.shape
     supports, grid = total - queries, (episodes,)
-    sizes = {"WAY": way, "WAYS": 8 if way <= 8 else 16, "ROWS": _padded(total)}
+    sizes = {"WAY": way, "WAYS": 8 if way <= 8 else 16, "ROWS": padded_rows(total)}
     assignment = torch.zeros((episodes, sizes["WAYS"], sizes["ROWS"]), dtype=torch.float32, device=gram.device)
     assignment.scatter_(1, labels.long()[:, None, :], 1.0)  # supports; where Sinkhorn leaves them alone, for good
     scores, shots = torch.empty_like(assignment), assignment.sum(dim=-1)  # shots: [R, WAYS]
@@ -208,65 +163,6 @@ def _product(upper, lower, x):
     out = tl.dot(lower, x_both, tl.dot(upper, x_both))
     of_upper, of_lower = tl.split(tl.permute(tl.reshape(out, (ROWS, 2, WAYS)), (0, 2, 1)))
     return of_upper + of_lower
-
-
-@triton.jit
-def _both_sums(x):
-    return tl.sum(x, 1), tl.sum(x, 0)
-
-
-@triton.jit
-def _one_over_root(square, before):
-    return tl.where(square > before * _ZERO_ROW, 1.0 / tl.sqrt(square), 0.0)
-
-
-@triton.jit(do_not_specialize=["supports", "queries"])
-def _gram(
-    gram,  # [R, supports + queries, stride]
-    stride,
-    unit,  # [R]
-    upper_bank,  # [n, width], as lower_bank
-    lower_bank,
-    width,
-    support,  # [R, supports]
-    query,  # [R, queries]
-    supports,
-    queries,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    CENTRE: tl.constexpr,
-    NORMALISE: tl.constexpr,
-):
-    """Gram matrix of an episode's rows after Mn and E, scaled to at most 64, and the factor back to true size."""
-    number = tl.program_id(0).to(tl.int64)
-    row = tl.arange(0, ROWS)
-    count = supports + queries
-    is_real = row < count
-    index = tl.load(support + number * supports + row, mask=row < supports, other=0)
-    index += tl.load(query + number * queries + row - supports, mask=is_real & (row >= supports), other=0)
-    place = index.to(tl.int64)[:, None] * width + tl.arange(0, COLUMNS)[None, :]
-    g = tl.zeros((ROWS, ROWS), tl.float32)
-    for start in range(0, width, COLUMNS):
-        upper = tl.load(upper_bank + place + start, mask=is_real[:, None], other=0.0)  # [ROWS, COLUMNS]
-        lower = tl.load(lower_bank + place + start, mask=is_real[:, None], other=0.0)
-        g = tl.dot(upper, tl.trans(lower), g)
-        g = tl.dot(lower, tl.trans(upper), g)
-        g = tl.dot(upper, tl.trans(upper), g)
-    diagonal = row[:, None] == row[None, :]
-    before_i, before_j = _both_sums(tl.where(diagonal, g, 0.0))
-    if CENTRE:
-        sum_i, sum_j = _both_sums(g)
-        g -= (sum_i[:, None] + sum_j[None, :] - tl.sum(sum_i, 0) / count) / count
-    length_i, length_j = _both_sums(tl.where(diagonal, g, 0.0))
-    if NORMALISE:
-        factor = 1.0
-        g *= _one_over_root(length_i, before_i)[:, None] * (_one_over_root(length_j, before_j) * _SCALE)[None, :]
-    else:
-        factor = tl.maximum(tl.max(tl.where(is_real, length_i, 0.0), 0), 1e-30)
-        g *= 1.0 / factor * _SCALE
-    tl.store(unit + number, factor)
-    place = (number * count + row)[:, None] * stride + row[None, :]
-    tl.store(gram + place, g, mask=is_real[:, None] & is_real[None, :])
 
 
 @triton.jit(do_not_specialize=["first", "end", "passes"])
@@ -374,14 +270,14 @@ def _update(
     share = tl.load(assignment + place)  # [ROWS, WAYS]
 
     largest = tl.max(share, 0)
-    a = share * (1.0 / tl.where(largest > 0, largest, 1.0) * _SCALE)[None, :]  # unit length will hide the factor
+    a = share * (1.0 / tl.where(largest > 0, largest, 1.0) * SCALE)[None, :]  # unit length will hide the factor
     s = _product(upper, lower, a) * unit
-    square = tl.sum(a * s, 0) * (1.0 / _SCALE)
-    s *= (tl.where(square > 0, tl.rsqrt(square), 1.0) * (1.0 / _SCALE))[None, :]
+    square = tl.sum(a * s, 0) * (1.0 / SCALE)
+    s *= (tl.where(square > 0, tl.rsqrt(square), 1.0) * (1.0 / SCALE))[None, :]
 
-    mass = tl.sum(share, 1) * _SCALE  # `error` is at most 64 then, as `_product` wants it
-    share *= _SCALE
-    per_row = 1.0 / count / _SCALE
+    mass = tl.sum(share, 1) * SCALE  # `error` is at most 64 then, as `_product` wants it
+    share *= SCALE
+    per_row = 1.0 / count / SCALE
     nobody = tl.where(label < WAY, 0.0, float("-inf"))[None, :]
     flow = tl.zeros_like(s)  # V
     along_speed, speed = tl.zeros_like(square), tl.zeros_like(square)
@@ -394,7 +290,7 @@ def _update(
         error = guess * (mass * _inverse(tl.sum(guess, 1)))[:, None] - share
         moved = _product(upper, lower, error)
         pull = kappa * per_row  # D = pull * error
-        pulled = pull * unit / _SCALE  # G D = pulled * moved
+        pulled = pull * unit / SCALE  # G D = pulled * moved
         wide = error * ((2 * momentum) * flow + pulled * moved)
         error_scores, gain = tl.reduce((error * s, wide), 0, _add_pairs)
         along = pull * error_scores

@@ -25,7 +25,7 @@ from sinkshot.kernels.simd import (
     where_larger,
     zeros,
 )
-from sinkshot.kernels.tim_numba import products
+from sinkshot.kernels.tiles_numba import products
 from sinkshot.settings.constants import MANIFOLD_EPSILON
 
 _EPSILON, _HALF, _LARGEST = np.float32(MANIFOLD_EPSILON), np.float32(0.5), np.finfo(np.float32).max

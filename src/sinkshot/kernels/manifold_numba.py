@@ -40,6 +40,7 @@ from sinkshot.kernels.simd import (
     where_larger,
     zeros,
 )
+from sinkshot.kernels.tiles_numba import add_weighted_rows, no_sums
 from sinkshot.kernels.tim_numba import slope_of_queries, slope_of_supports
 from sinkshot.settings.constants import ADAM_BETA1, ADAM_BETA2, ADAM_EPSILON
 from sinkshot.settings.tim import TIMSettings
@@ -209,19 +210,8 @@ def _descend_centroids(n: int, way: int, first: float, second: float, places: Pl
     x, pull, shift, width = places.x, places.pull, places.shift, places.first.shape[1]
     for k in range(0, len(pull), 5):
         for j in range(0, width, 16):
-            s00 = s01 = s10 = s11 = s20 = s21 = s30 = s31 = s40 = s41 = zeros()
-            for i in range(n + way):
-                x0, x1 = load(x, i, j), load(x, i, j + 8)
-                a = each(pull, k, i)
-                s00, s01 = s00 + a * x0, s01 + a * x1
-                a = each(pull, k + 1, i)
-                s10, s11 = s10 + a * x0, s11 + a * x1
-                a = each(pull, k + 2, i)
-                s20, s21 = s20 + a * x0, s21 + a * x1
-                a = each(pull, k + 3, i)
-                s30, s31 = s30 + a * x0, s31 + a * x1
-                a = each(pull, k + 4, i)
-                s40, s41 = s40 + a * x0, s41 + a * x1
+            sums = add_weighted_rows(x, pull, k, j, 0, n + way, no_sums())
+            (s00, s01), (s10, s11), (s20, s21), (s30, s31), (s40, s41) = sums
             for r, a, b in ((0, s00, s01), (1, s10, s11), (2, s20, s21), (3, s30, s31), (4, s40, s41)):
                 store(places.slope, k + r, j, a)
                 store(places.slope, k + r, j + 8, b)

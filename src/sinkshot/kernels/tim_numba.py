@@ -20,7 +20,6 @@ from sinkshot.kernels.simd import (
     TWO,
     ZERO,
     Floats,
-    each,
     exp2,
     load,
     part,
@@ -30,6 +29,7 @@ from sinkshot.kernels.simd import (
     where_larger,
     zeros,
 )
+from sinkshot.kernels.tiles_numba import add_weighted_rows, no_sums, products
 from sinkshot.settings.constants import ADAM_BETA1, ADAM_BETA2, ADAM_EPSILON, TIM_EPSILON, TIM_LEAST
 from sinkshot.settings.tim import TIMSettings
 
@@ -80,28 +80,6 @@ def _work(queries: int, supports: int, way: int, width: int) -> _Work:
     work = [np.zeros(shape, np.float32) for shape in [*shapes, (2, rows + 8), (way5,)]]
     work[7][_INSIDE, :queries] = 1
     return _Work(*work)
-
-
-@part
-def products(x: Floats, weights: Floats, first: int, last: int, out: Floats) -> None:
-    """out[:, first:last] = weights @ x[first:last].T, five classes by two rows in ten registers."""
-    for i in range(first, last, 2):
-        for k in range(0, len(weights), 5):
-            s00 = s01 = s10 = s11 = s20 = s21 = s30 = s31 = s40 = s41 = zeros()
-            for j in range(0, weights.shape[1], 8):
-                x0, x1 = load(x, i, j), load(x, i + 1, j)
-                w = load(weights, k, j)
-                s00, s01 = s00 + w * x0, s01 + w * x1
-                w = load(weights, k + 1, j)
-                s10, s11 = s10 + w * x0, s11 + w * x1
-                w = load(weights, k + 2, j)
-                s20, s21 = s20 + w * x0, s21 + w * x1
-                w = load(weights, k + 3, j)
-                s30, s31 = s30 + w * x0, s31 + w * x1
-                w = load(weights, k + 4, j)
-                s40, s41 = s40 + w * x0, s41 + w * x1
-            for r, a, b in ((0, s00, s01), (1, s10, s11), (2, s20, s21), (3, s30, s31), (4, s40, s41)):
-                out[k + r, i], out[k + r, i + 1] = total(a), total(b)
 
 
 @part
@@ -198,20 +176,10 @@ def _descend(numbers: _Numbers, queries: int, queries8: int, last: int, step: in
     second = np.float32(1 / np.sqrt(1 - ADAM_BETA2**step))
     for j in range(0, work.weights.shape[1], 16):
         for k in range(0, len(work.weights), 5):
-            s00 = s01 = s10 = s11 = s20 = s21 = s30 = s31 = s40 = s41 = zeros()
+            sums = no_sums()
             for begin, end in ((0, queries), (queries8, last)):
-                for i in range(begin, end):
-                    x0, x1 = load(x, i, j), load(x, i, j + 8)
-                    a = each(slope, k, i)
-                    s00, s01 = s00 + a * x0, s01 + a * x1
-                    a = each(slope, k + 1, i)
-                    s10, s11 = s10 + a * x0, s11 + a * x1
-                    a = each(slope, k + 2, i)
-                    s20, s21 = s20 + a * x0, s21 + a * x1
-                    a = each(slope, k + 3, i)
-                    s30, s31 = s30 + a * x0, s31 + a * x1
-                    a = each(slope, k + 4, i)
-                    s40, s41 = s40 + a * x0, s41 + a * x1
+                sums = add_weighted_rows(x, slope, k, j, begin, end, sums)
+            (s00, s01), (s10, s11), (s20, s21), (s30, s31), (s40, s41) = sums
             for r, a, b in ((0, s00, s01), (1, s10, s11), (2, s20, s21), (3, s30, s31), (4, s40, s41)):
                 _move(work, k + r, j, a * temperature, least, first, second)
                 _move(work, k + r, j + 8, b * temperature, least, first, second)

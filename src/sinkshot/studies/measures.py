@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from sinkshot import preprocess
 from sinkshot.bank import FeatureBank
 from sinkshot.errors import InputError, unknown_name, whole
+from sinkshot.statistics import principal_components, skewness
 from sinkshot.studies.merge import selection_seed, shuffled
 from sinkshot.studies.study import Measure
 
@@ -135,31 +136,10 @@ def projection(bank: FeatureBank, chain: preprocess.Chain, classes: int, seed: i
     raw, labels = bank.features[rows].astype(np.float64), bank.labels[rows]
     parts = {}
     for name, x in (("before", raw), ("after", preprocess.run(raw, chain).x)):
-        points, shares = principal(x, 3)
+        points, shares = principal_components(x, 3)
         by_class = {bank.class_names[c]: _rounded(points[labels == c], np.abs(points).max()) for c in chosen}
         parts[name] = {"points": by_class, "variance": [round(float(share), 4) for share in shares]}
     return {"chain": preprocess.spell(chain), "classes": [bank.class_names[c] for c in chosen], **parts}
-
-
-def principal(x: Float, components: int) -> tuple[Float, Float]:
-    """First principal components of rows x [n, d]: points [n, components], and their shares of the variance.
-
-    Where rows span fewer dimensions, what is left of the points is zero.
-    """
-    from scipy.linalg import eigh
-
-    x = x - x.mean(axis=0)
-    wide = x.shape[1] > x.shape[0]
-    square = x @ x.T if wide else x.T @ x
-    kept = min(components, len(square))
-    variance, vectors = eigh(square, subset_by_index=[len(square) - kept, len(square) - 1])
-    variance, vectors = np.clip(variance[::-1], 0.0, None), vectors[:, ::-1]
-    points = np.zeros((len(x), components))
-    points[:, :kept] = vectors * np.sqrt(variance) if wide else x @ vectors
-    furthest = points[np.abs(points).argmax(axis=0), np.arange(components)]
-    shares = np.zeros(components)
-    shares[:kept] = variance / max(float(np.trace(square)), 1e-30)
-    return points * np.where(furthest < 0, -1, 1), shares
 
 
 def _rounded(points: Float, largest: float) -> list[list[float]]:
@@ -179,13 +159,6 @@ _MEASURES: dict[str, Callable[..., dict[str, Any]]] = {
     "distribution": distribution,
     "projection": projection,
 }
-
-
-def skewness(x: Float) -> Float:
-    """Third standardised moment of each column of x [n, d]; zero where a column is constant."""
-    varies = x.min(axis=0) < x.max(axis=0)
-    z = (x - x.mean(axis=0)) / np.where(varies, x.std(axis=0), 1.0)
-    return np.where(varies, (z**3).mean(axis=0), 0.0)
 
 
 def looks_gaussian(x: Float) -> NDArray[np.bool_]:

@@ -14,7 +14,8 @@ from sinkshot.evaluate import Result
 from sinkshot.report.figures import charts
 from sinkshot.report.figures.svg import INK, MUTED, Key, Panel, class_sign, line_sign, marker_sign, panel
 from sinkshot.report.page import number, percent
-from sinkshot.studies.measures import ENOUGH, looks_gaussian, skewness
+from sinkshot.statistics import principal_components, skewness
+from sinkshot.studies.measures import ENOUGH, looks_gaussian
 from sinkshot.task import Task
 
 Float = NDArray[np.float64]
@@ -203,7 +204,7 @@ def example(bank: FeatureBank, result: Result, label: str) -> Example:
 
 
 def _plane(name: str, title: str, task: Task, truth: NDArray[np.int32], wrong: NDArray[np.bool_]) -> Panel:
-    rows, shares = plane(np.vstack([task.support[0], task.query[0]]).astype(np.float64))
+    rows, shares = principal_components(np.vstack([task.support[0], task.query[0]]).astype(np.float64), 2)
     cut = task.support.shape[1]
     points = charts.Points(rows[:cut], rows[cut:], task.labels[0], truth, wrong)
     labels = [f"component {i}, {100 * share:.0f} % of variance" for i, share in enumerate(shares, start=1)]
@@ -215,13 +216,3 @@ def _plane(name: str, title: str, task: Task, truth: NDArray[np.int32], wrong: N
         lambda axes: charts.episode(axes, points, labels),
         height=4.2,
     )
-
-
-def plane(x: Float) -> tuple[Float, Float]:
-    """First two principal components of rows x [n, d]: points [n, 2], and their shares of the variance [2]."""
-    x = x - x.mean(axis=0)
-    variance, vectors = np.linalg.eigh(x @ x.T)  # rows are few and features many
-    first = np.clip(variance[[-1, -2]], 0.0, None)
-    points = vectors[:, [-1, -2]] * np.sqrt(first)
-    furthest = points[np.abs(points).argmax(axis=0), [0, 1]]
-    return points * np.where(furthest < 0, -1, 1), first / max(float(variance.sum()), 1e-30)
