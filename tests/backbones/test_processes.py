@@ -42,10 +42,10 @@ WAIT = "time.sleep(600)"  # as in a collective operation that never ends
 KILL = "os.kill(os.getpid(), signal.SIGKILL)"
 
 
-KILLED = "failed: process 2 of 2 was ended by signal 9; where memory runs out, the system does that."
+KILLED = "failed: process 2 of 2 was killed by signal 9; the system may have run out of memory."
 GO_ON = (
-    "The same command with --resume goes on from what was saved; with SINKSHOT_DEBUG=1 in the environment all "
-    "processes speak."
+    "Run the same command with --resume to continue from the last save. SINKSHOT_DEBUG=1 shows the output of all "
+    "processes."
 )
 
 

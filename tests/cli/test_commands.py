@@ -44,7 +44,9 @@ def test_several_methods_share_their_episodes_and_are_compared(npz):
     assert set(pair) == {"a", "b", "difference", "ci95"}
     gap = answer["results"][0]["accuracy"] - answer["results"][1]["accuracy"]
     assert pair["difference"] == pytest.approx(gap)
-    assert "PEMbE needs is not known, so PE" in done.stderr  # nothing is known of the base classes
+    assert (
+        "PEMbE needs the mean of the base classes, which is unknown; PE is used" in done.stderr
+    )  # nothing is known of the base classes
 
 
 def test_open_set_adds_how_well_unknown_queries_are_rejected(npz):
@@ -179,7 +181,7 @@ def interrupted(*words, cwd=None):
 def test_an_interrupted_demo_says_what_was_finished(tmp_path):
     done = interrupted("demo", "--episodes", "10000000", cwd=tmp_path)
     assert done.returncode == 130, done.stderr
-    assert "0 of 7 methods were finished" in done.stderr
+    assert "0 of 7 methods finished" in done.stderr
     assert not (tmp_path / "sinkshot-demo.html").exists()
 
 

@@ -109,7 +109,7 @@ def test_ctrl_c_keeps_what_is_done(tmp_path, photos, weights):
     words = ("extract", photos, "--weights", weights, "--batch", 4, "--out", bank)
     stopped = run_program(sys.executable, "-c", INTERRUPTED, *words)
     assert stopped.returncode == 130, stopped.stderr
-    assert f"what is done is kept in {bank}.part" in stopped.stderr
+    assert f"finished features are kept in {bank}.part" in stopped.stderr
     assert not bank.exists()
     done = sinkshot(*words)
     assert done.returncode == 0

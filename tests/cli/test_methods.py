@@ -38,10 +38,10 @@ def test_what_a_method_assumes_is_said_in_words_and_in_json():
     for name, method in METHODS.items():
         assert told[name]["random"] == method.random
     text = listed()
-    assert "pt-map  (transductive; PEMaE; takes equal class sizes for granted; can be told class sizes)" in text
+    assert "pt-map  (transductive; PEMaE; assumes equal class sizes; accepts class proportions)" in text
     assert traits(METHODS["ncm"]) == []
-    assert traits(METHODS["nn-ratio"]) == ["another score of the unknown alone, for open-set"]
-    assert traits(METHODS["openmax"]) == ["needs 2 supports of a class"]
+    assert traits(METHODS["nn-ratio"]) == ["a score for unknowns only, for open-set"]
+    assert traits(METHODS["openmax"]) == ["needs 2 supports per class"]
 
 
 def test_all_has_the_methods_that_need_a_training_with_reason_and_the_papers_values():
@@ -100,10 +100,10 @@ def test_all_runs_what_can_run_and_names_what_cannot_with_the_reason(tmp_path, b
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     measured = [result["method"] for result in answer["results"]]
-    left_out = {line.split()[0] for line in done.stderr.splitlines() if " is left out: " in line}
+    left_out = {line.split()[0] for line in done.stderr.splitlines() if " was skipped: " in line}
     assert set(measured) | left_out == {name for name, method in METHODS.items() if not method.open_set}
-    assert "openmax is left out: openmax needs at least 2 supports of each class" in done.stderr
-    assert "distribution-calibration is left out: distribution-calibration needs features of the base" in done.stderr
+    assert "openmax was skipped: openmax needs at least 2 supports of each class" in done.stderr
+    assert "distribution-calibration was skipped: distribution-calibration needs features of the base" in done.stderr
     assert {pair["b"] for pair in answer["paired"]} == {"bms"}
     assert [pair["a"] for pair in answer["paired"]] == [name for name in measured if name != "bms"]
     assert all(set(pair) == {"a", "b", "difference", "ci95"} for pair in answer["paired"])

@@ -112,7 +112,7 @@ def test_a_file_that_a_banks_toml_names_and_that_is_gone_is_said(home, tmp_path)
     words = ("reproduce", "--study", "toys.toml", "--banks", "banks", "--banks", tmp_path, "--out", "first")
     said = sinkshot(*words, cwd=home).stdout
     assert f"A banks.toml names {tmp_path / 'gone.npz'}, which does not exist." in said
-    assert "Put it as" in said
+    assert "Put it into a folder as" in said
 
 
 def test_episodes_and_seed_are_the_persons(home):
@@ -121,7 +121,7 @@ def test_episodes_and_seed_are_the_persons(home):
     assert {(p["result"]["episodes"], p["result"]["seed"]) for p in answer["places"]} == {(30, 5)}
     done = sinkshot("compare", "first", "second", cwd=home)
     assert done.returncode == 2
-    assert "no cell in common" in done.stderr
+    assert "no result in common" in done.stderr
 
 
 def test_reports_are_compared_cell_by_cell(home):
@@ -154,14 +154,14 @@ def test_methods_are_compared_on_the_same_episodes(home):
         (("reproduce", "--seed", "-1"), "--seed must be a whole number of at least 0"),
         (("reproduce", "--workers", "0"), "--workers must be a whole number of at least 1"),
         (("reproduce", "--banks", "nowhere"), "is no folder"),
-        (("reproduce", "--study", "toys.toml", "--out", "toys.toml"), "no report can be written"),
+        (("reproduce", "--study", "toys.toml", "--out", "toys.toml"), "cannot write to toys.toml"),
         (("reproduce", "--study", "toys.toml", "--store", "banks"), "cannot be a store"),
         (("reproduce", "--study", "toys.toml", "--store", "toys.toml"), "no store of results"),
         (("reproduce", "--study", "toys.toml", "--banks", "banks", "--device", "warp"), "warp"),
         (("compare", "first", "ncm"), "a report and a method"),
         (("compare", "kmean", "ncm"), "did you mean 'kmeans'"),
         (("compare", "ncm", "bms", "--out", "nowhere"), "is no file"),
-        (("compare", "ncm", "bms-star", "--out", "first"), "no cell in which both"),
+        (("compare", "ncm", "bms-star", "--out", "first"), "no result of both"),
         (("compare", "toys.toml", "first"), "no store of results"),
     ],
 )
@@ -208,8 +208,8 @@ def test_a_log_is_told_in_plain_lines_how_far_it_is(capsys):
         tell(RunProgress(3, 4, 1000, 71.6, "bms, 5-shot"))
     said = capsys.readouterr()
     assert said.err.splitlines() == [
-        "0 of 4 cells are done, 2,400 episodes to go (ncm, 1-shot)",
-        "3 of 4 cells are done, 1,000 episodes to go, 1:12 left (bms, 5-shot)",
+        "0 of 4 cells done, 2,400 episodes to go (ncm, 1-shot)",
+        "3 of 4 cells done, 1,000 episodes to go, 1:12 left (bms, 5-shot)",
     ]
     assert said.out == ""
 

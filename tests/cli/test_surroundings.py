@@ -112,5 +112,5 @@ def test_a_signal_keeps_and_says_what_was_finished(number, code):
     run.send_signal(number)
     output, errors = run.communicate(timeout=60)
     assert run.returncode == code, errors
-    assert errors.startswith("interrupted; episodes finished and counted above: ncm ")
+    assert errors.startswith("interrupted; the results above are from: ncm ")
     assert '"accuracy"' in output

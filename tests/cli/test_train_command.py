@@ -49,7 +49,7 @@ def test_a_plain_folder_needs_no_splits_and_people_are_told_what_follows(toy, tm
     assert done.returncode == 0, done.stderr
     assert "trained 6 steps" in done.stdout
     assert "last.safetensors" in done.stdout
-    assert "no validation classes are given" in done.stderr
+    assert "no validation classes (--validation)" in done.stderr
     assert json.loads((tmp_path / "recipe.json").read_text())["seed"] == 3
 
 
@@ -58,7 +58,7 @@ def test_a_time_limit_says_how_to_go_on_and_resume_does(toy, tmp_path):
     stopped = sinkshot(*words, "--max-seconds", "0.001")
     assert stopped.returncode == 0
     assert "stopped at step 1 of 12" in stopped.stderr
-    assert "--resume goes on" in stopped.stderr
+    assert "--resume to continue" in stopped.stderr
     assert sinkshot(*words).returncode == 2
     assert sinkshot(*words, "--resume").returncode == 0
 
@@ -109,9 +109,9 @@ main()
         (
             "os.kill(os.getpid(), signal.SIGKILL)",
             1,
-            "failed: process 2 of 2 was ended by signal 9; where memory runs out, the system does that. The same "
-            "command with --resume goes on from what was saved; with SINKSHOT_DEBUG=1 in the environment all processes "
-            "speak.\n",
+            "failed: process 2 of 2 was killed by signal 9; the system may have run out of memory. Run the same "
+            "command with --resume to continue from the last save. SINKSHOT_DEBUG=1 shows the output of all "
+            "processes.\n",
         ),
     ],
 )

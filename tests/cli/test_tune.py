@@ -74,7 +74,7 @@ def test_a_name_that_says_novel_is_enough(bank):
         (("--grid", "lam"), "--grid takes KEY=VALUE"),
         (("--grid", "lamda=4"), "did you mean 'lam'"),
         ((), "nothing to choose from"),
-        (("--grid", "lam=4", "--metric", "f1"), "--metric is accuracy, auroc, aupr, fpr95"),
+        (("--grid", "lam=4", "--metric", "f1"), "--metric must be one of accuracy, auroc, aupr, fpr95"),
     ],
 )
 def test_what_cannot_be_searched_is_said_without_a_traceback(bank, words, sentence):

@@ -98,7 +98,7 @@ def test_without_pyarrow_parquet_is_left_out_with_a_word(tmp_path: Path, monkeyp
     written = write_report(tmp_path, outcome_of([], {}, {}))
     assert [file.name for file in written.files] == ["index.html", "report.md", "tables.tex", "cells.csv"]
     assert len(written.notes) == 1
-    assert "cells.parquet is left out" in written.notes[0]
+    assert "cells.parquet was not written" in written.notes[0]
     assert "pip install 'sinkshot[parquet]'" in written.notes[0]
     assert not (tmp_path / "cells.parquet").exists()
 

@@ -182,9 +182,9 @@ def test_an_interrupt_keeps_what_is_finished_and_says_so(folder):
     _, errors = run.communicate(timeout=60)
     assert run.returncode == 130, errors
     assert re.fullmatch(
-        r"([0-6] of 6 cells are done, .*\n)*"  # a slow machine tells how far it is
-        r"interrupted; [0-5] of 6 cells are finished and kept in report/results.sqlite. "
-        "The same command goes on where it was; no report was written.\n",
+        r"([0-6] of 6 cells done, .*\n)*"  # a slow machine tells how far it is
+        r"interrupted; [0-5] of 6 cells are done and kept in report/results.sqlite. "
+        "Run the same command to continue. No report was written.\n",
         errors,
     )
     assert chunks(home) >= 2

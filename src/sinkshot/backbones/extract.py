@@ -46,6 +46,7 @@ class Extracted:
     seconds: float
 
 
+# More than 60 lines: half of them are the documentation of the parameters.
 def extract(
     backbone: Backbone,
     images: Images,

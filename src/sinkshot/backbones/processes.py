@@ -125,11 +125,11 @@ def _cause(error: BaseException | None) -> BaseException:
         return KeyboardInterrupt()
     for number, code in ended.items():
         if code < 0 or not report:
-            how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-            memory = "; where memory runs out, the system does that" if code == -signal.SIGKILL else ""
+            how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+            memory = "; the system may have run out of memory" if code == -signal.SIGKILL else ""
             return Ended(
-                f"process {number} of {len(_others) + 1} {how}{memory}. The same command with --resume goes on from "
-                "what was saved; with SINKSHOT_DEBUG=1 in the environment all processes speak."
+                f"process {number} of {len(_others) + 1} {how}{memory}. Run the same command with --resume to "
+                "continue from the last save. SINKSHOT_DEBUG=1 shows the output of all processes."
             )
     return RuntimeError(report["words"])
 

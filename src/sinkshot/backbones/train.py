@@ -43,6 +43,7 @@ class TrainingResult:
         return self.folder / ("last.safetensors" if self.best is None else "best.safetensors")
 
 
+# More than 60 lines: half of them are the documentation of the parameters.
 def train(
     images: Images,
     recipe: TrainingRecipe,

@@ -1,4 +1,4 @@
-"""How the command talks: results on standard output, everything else on standard error, never a traceback."""
+"""Output of the command: results on standard output, everything else on standard error, no tracebacks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WIDE = 240  # columns of a table that goes to a file or a pipe
 
 
 class _SafeConsole(Console):
-    """A console that shows control characters in names of files and classes as escapes."""
+    """A console that escapes control characters in names of files and classes."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
@@ -45,7 +45,7 @@ def print_json(answer: Any) -> None:
 
 
 def guarded(command: Callable[P, R]) -> Callable[P, R]:
-    """Turn errors of a subcommand into sentences and exit codes, and warnings into lines."""
+    """Decorate a subcommand: errors become sentences and exit codes, warnings become lines."""
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -68,14 +68,14 @@ class _Saying(logging.Handler):
 
 
 def _tell_log() -> None:
-    """Let what the library logs reach the person."""
+    """Print what the library logs."""
     log = logging.getLogger("sinkshot")
     log.handlers, log.propagate = [_Saying()], False
     log.setLevel(logging.INFO)
 
 
 def percent(value: float, interval: float | None = None) -> str:
-    """Format an accuracy for people: percent with two digits.
+    """Format an accuracy in percent with two digits.
 
     >>> percent(0.87556, 0.0021)
     '87.56 ± 0.21'

@@ -92,7 +92,7 @@ def ending(error: BaseException) -> int:
     if os.environ.get("SINKSHOT_DEBUG"):
         raise error
     say(f"failed: {type(error).__name__}: {printable(str(error))}")
-    say("This is a bug in SinkShot. SINKSHOT_DEBUG=1 shows where it happened; please report it.")
+    say("This is a bug in SinkShot; please report it. SINKSHOT_DEBUG=1 shows the traceback.")
     return FAILED
 
 

@@ -1,4 +1,4 @@
-"""The subcommands and the options that they share."""
+"""The subcommands, and the options of `sinkshot` itself."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ app.command("extract")(extract)
 
 @app.callback(invoke_without_command=True)
 def _common(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     if version:
         typer.echo(f"sinkshot {__version__}")

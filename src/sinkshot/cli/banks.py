@@ -1,4 +1,4 @@
-"""`sinkshot info` and `sinkshot convert`: look at a feature bank, and bring it to our format."""
+"""`sinkshot info` and `sinkshot convert`: describe a feature bank, and convert it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from sinkshot.errors import printable
 
 @guarded
 def info(
-    features: Annotated[str, typer.Argument(help="Feature bank: a file, or the name of a bundled one.")],
-    labels: Annotated[Path | None, typer.Option(help="Labels beside an .npy file.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+    features: Annotated[str, typer.Argument(help="Feature bank: a file or a bundled name.")],
+    labels: Annotated[Path | None, typer.Option(help="Labels for an .npy file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Describe a feature bank: classes, counts, width, zeros, sparsity, skew.
+    """Describe a feature bank: classes, samples, dimensions, zeros, sparsity, skewness.
 
     Example: sinkshot info cifar-fs_wrn-28-10_novel
     """
@@ -44,12 +44,12 @@ def _words(value: Any) -> str:
 
 @guarded
 def convert(
-    source: Annotated[str, typer.Argument(help="What to read: .plk, .npz, .npy or .safetensors.")],
-    target: Annotated[Path, typer.Argument(help="What to write: .safetensors or .npz.")],
-    labels: Annotated[Path | None, typer.Option(help="Labels beside an .npy file.")] = None,
-    store: Annotated[str, typer.Option(help="float32, float16, or uint8 (after a square root).")] = "float32",
+    source: Annotated[str, typer.Argument(help="File to read: .plk, .npz, .npy or .safetensors.")],
+    target: Annotated[Path, typer.Argument(help="File to write: .safetensors or .npz.")],
+    labels: Annotated[Path | None, typer.Option(help="Labels for an .npy file.")] = None,
+    store: Annotated[str, typer.Option(help="float32, float16, or uint8 (of the square roots).")] = "float32",
 ) -> None:
-    """Turn a feature file into another format; the target is replaced only when it is whole.
+    """Convert a feature file to another format.
 
     Example: sinkshot convert output.plk mini_wrn-28-10_novel.safetensors --store float16
     """

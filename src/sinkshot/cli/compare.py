@@ -1,4 +1,4 @@
-"""`sinkshot compare`: two reports cell by cell, or two methods on the same episodes."""
+"""`sinkshot compare`: two reports, or two methods on the same episodes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sinkshot.studies.store import Store, StoredResult
 
 @dataclass(frozen=True)
 class Difference:
-    """How far a is above b in one cell, in [-1, 1]; by how many episodes where they are the same."""
+    """The difference a - b in one cell, in [-1, 1]; if paired, also in how many episodes a wins, ties and loses."""
 
     cell: str
     metric: str
@@ -43,34 +43,34 @@ class Difference:
 
 @guarded
 def compare(
-    a: Annotated[str, typer.Argument(help="A report's folder or its store, or a method.")],
-    b: Annotated[str, typer.Argument(help="Another of the same kind.")],
-    folder: Annotated[Path, typer.Option("--out", help="The report that methods are taken from.")] = Path(
-        "sinkshot-report"
-    ),
-    store: Annotated[Path | None, typer.Option(help=f"Or a store of results.  [default: OUT/{STORE}]")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    a: Annotated[str, typer.Argument(help="Folder of a report, its results.sqlite, or a method.")],
+    b: Annotated[str, typer.Argument(help="What to compare it with, of the same kind.")],
+    folder: Annotated[Path, typer.Option("--out", help="Report to compare methods in.")] = Path("sinkshot-report"),
+    store: Annotated[Path | None, typer.Option(help=f"Results of that report.  [default: OUT/{STORE}]")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Compare two runs of `sinkshot reproduce` in every cell that both have, or two methods within one.
+    """Compare two reports of `sinkshot reproduce`, or two methods within one.
 
-    On the same episodes easy and hard ones cancel in the difference, whose interval is then much narrower.
+    Results on the same episodes are compared in pairs, which gives much narrower intervals.
 
     Example: sinkshot compare bms kmeans --out sinkshot-report
     """
     first, second = (store_at(name) for name in (a, b))
     if first is not None and second is not None:
         pairs = list(of_stores(latest(first), latest(second)))
-        nothing = f"{first} and {second} have no cell in common: no method with the same settings on the same bank."
+        nothing = f"{first} and {second} have no result in common: no method with the same settings on the same bank."
     else:
         for name, found in ((a, first), (b, second)):
             if found is None and name not in methods.METHODS:
                 known = unknown_name("method", name, methods.METHODS)
-                raise InputError(f"{name} is no folder with a {STORE}, and no file; as a method: {known}")
+                raise InputError(f"{name} is neither a file nor a folder with a {STORE}, and not a method: {known}")
         if first is not None or second is not None:
-            raise InputError(f"{a} and {b} are a report and a method; give two reports, or two methods and --out.")
+            raise InputError(
+                f"{a} and {b} are a report and a method; give two reports, or two methods and --out REPORT."
+            )
         place = store or folder / STORE
         pairs = list(of_methods(latest(place), a, b))
-        nothing = f"{place} has no cell in which both {a} and {b} were measured; sinkshot reproduce measures them."
+        nothing = f"{place} has no result of both {a} and {b}; measure them with sinkshot reproduce."
     if not pairs:
         raise InputError(nothing)
     if as_json:
@@ -80,7 +80,7 @@ def compare(
 
 
 def store_at(name: str) -> Path | None:
-    """Return the store of a report's folder, or the file itself; None if there is neither."""
+    """Return the store in a report's folder, or the file itself; None if there is neither."""
     place = Path(name)
     if place.is_dir():
         place = place / STORE
@@ -88,19 +88,19 @@ def store_at(name: str) -> Path | None:
 
 
 def latest(place: Path) -> list[StoredResult]:
-    """Return each cell of a store as it was measured last, where several versions did."""
+    """Return the latest result of each cell of a store."""
     with Store(place, reading=True) as store:
         return list({key(stored): stored for stored in store.everything()}.values())
 
 
 def key(stored: StoredResult) -> tuple[object, ...]:
-    """Return what makes two results the same cell, whatever computed them."""
+    """Return what identifies a cell, whatever computed it."""
     recipe = dataclasses.replace(stored.recipe, episodes=1)
     return stored.bank, recipe, stored.method, stored.preprocess, canonical(stored.hyper)
 
 
 def of_stores(first: Sequence[StoredResult], second: Sequence[StoredResult]) -> Iterator[Difference]:
-    """Compare every cell that both have."""
+    """Compare every cell that both stores have."""
     others = {key(stored): stored for stored in second}
     for one in first:
         if (other := others.get(key(one))) is not None:
@@ -108,7 +108,7 @@ def of_stores(first: Sequence[StoredResult], second: Sequence[StoredResult]) -> 
 
 
 def of_methods(results: Sequence[StoredResult], a: str, b: str) -> Iterator[Difference]:
-    """Compare two methods, with their usual hyper-parameters and the same chain, or each with its own."""
+    """Compare two methods with default hyper-parameters and the same preprocessing, or each with its own."""
     usual = [stored for stored in results if stored.method in (a, b) and not changed(stored)]
     for one in (stored for stored in usual if stored.method == a):
         for other in (stored for stored in usual if stored.method == b):
@@ -119,7 +119,7 @@ def of_methods(results: Sequence[StoredResult], a: str, b: str) -> Iterator[Diff
 
 
 def differences(one: StoredResult, other: StoredResult, cell: str) -> Iterator[Difference]:
-    """Yield the difference in accuracy and, in an open set, in AUROC, AUPR and FPR95."""
+    """Yield the difference in accuracy and, under open-set, in AUROC, AUPR and FPR95."""
     same = one.bank_hash == other.bank_hash and key(one)[:2] == key(other)[:2]
     for name in ("accuracy", *OPEN_SET):
         metric = TITLES[name]
@@ -138,13 +138,13 @@ def differences(one: StoredResult, other: StoredResult, cell: str) -> Iterator[D
 
 
 def has_own(stored: StoredResult) -> bool:
-    """Whether a result has its method's own preprocessing."""
+    """Whether a result uses the default preprocessing of its method."""
     method = methods.METHODS[stored.method]
     return stored.preprocess in (method.preprocess, method.without_base)
 
 
 def changed(stored: StoredResult) -> dict[str, object]:
-    """Return the hyper-parameters that are not the method's own."""
+    """Return the hyper-parameters that differ from the defaults."""
     method = methods.METHODS.get(stored.method)
     own = {} if method is None else dict(method.hyper)
     if method is not None and stored.recipe.unequal:
@@ -153,30 +153,30 @@ def changed(stored: StoredResult) -> dict[str, object]:
 
 
 def described(stored: StoredResult) -> str:
-    """Name a result by its method, the hyper-parameters that are not usual, and its chain."""
+    """Name a result by method, changed hyper-parameters and preprocessing."""
     settings = [f"{name}={value}" for name, value in changed(stored).items()]
     return f"{' '.join([stored.method, *settings])}, {stored.preprocess or 'no preprocessing'}"
 
 
 def where(stored: StoredResult) -> str:
-    """Name the bank and the kind of task of a result."""
+    """Name the bank and the task of a result."""
     recipe = stored.recipe
     usual = "" if recipe.protocol == "balanced" else f", {recipe.drawn_by}"
     return f"{stored.bank}, {recipe.way}-way {recipe.shot}-shot, {recipe.query} queries{usual}, seed {recipe.seed}"
 
 
 def show(a: str, b: str, pairs: Sequence[Difference]) -> None:
-    """Print a row for each cell."""
-    out().print(f"a: {a}\nb: {b}\nin percent; ± half of the 95 % interval of the difference")
+    """Print one row per cell."""
+    out().print(f"a: {a}\nb: {b}\nin percent; ± 95 % CI half-width of the difference")
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("cell")
-    for title in ("", "a", "b", "a - b", "episodes: a better, equal, b better"):
+    for title in ("", "a", "b", "a - b", "a wins, ties, b wins"):
         table.add_column(title, justify="right" if title else "left", no_wrap=bool(title))
     table.add_column("")
     for pair in pairs:
-        counts = f"{pair.wins:,}  {pair.ties:,}  {pair.losses:,}" if pair.paired else "other episodes"
+        counts = f"{pair.wins:,}  {pair.ties:,}  {pair.losses:,}" if pair.paired else "different episodes"
         clear = abs(pair.difference) > pair.ci95 and min(pair.episodes) > 1  # one episode has no interval
-        unclear = "" if clear else "equal" if not pair.difference else "not clear of zero"
+        unclear = "" if clear else "equal" if not pair.difference else "not significant"
         apart = f"{100 * pair.difference:+.2f} ± {100 * pair.ci95:.2f}"
         table.add_row(pair.cell, pair.metric, percent(pair.a), percent(pair.b), apart, counts, unclear)
     out().print(table)

@@ -1,4 +1,4 @@
-"""`sinkshot demo`: the paper's claims on real features, offline, in one command."""
+"""`sinkshot demo`: the paper's claims on real features, offline."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sinkshot.evaluate import Interrupted, evaluate
 from sinkshot.progress import ProgressReporter
 from sinkshot.report.demo import DemoRow, PaperValue, demo_page
 
-_WIDE_ENOUGH = 104  # columns of the whole table
+_WIDE_ENOUGH = 104  # characters, for the whole table
 BUNDLED = "cifar-fs_wrn-28-10_novel"
 
 Entry = tuple[str, str, str | None, tuple[PaperValue, PaperValue] | None]
@@ -36,11 +36,11 @@ ENTRIES: tuple[Entry, ...] = (  # label, method, preprocess, the paper's CIFAR-F
 
 @guarded
 def demo(
-    episodes: Annotated[int, typer.Option(help="Episodes for each number.")] = 10_000,
-    seed: Annotated[int, typer.Option(help="Which stream of episodes.")] = 0,
-    page: Annotated[Path, typer.Option("--out", help="Where the page goes.")] = Path("sinkshot-demo.html"),
+    episodes: Annotated[int, typer.Option(help="Episodes per result.")] = 10_000,
+    seed: Annotated[int, typer.Option(help="Seed of the episodes.")] = 0,
+    page: Annotated[Path, typer.Option("--out", help="HTML page to write.")] = Path("sinkshot-demo.html"),
 ) -> None:
-    """Reproduce the paper's CIFAR-FS numbers on the bundled feature bank, and write a page about them.
+    """Reproduce the paper's CIFAR-FS numbers on the bundled features, and write a page about them.
 
     Example: sinkshot demo --episodes 200
     """
@@ -50,31 +50,31 @@ def demo(
     if rows:
         report(bank, rows, episodes)
     if not finished:
-        say(f"interrupted; {len(rows)} of {len(ENTRIES)} methods were finished, and no page was written")
+        say(f"interrupted; {len(rows)} of {len(ENTRIES)} methods finished; no page was written")
         raise typer.Exit(exit_code())
     demo_page(bank, rows, page)
-    out().print(f"The page with figures: {page.resolve()}", soft_wrap=True)
+    out().print(f"Page with figures: {page.resolve()}", soft_wrap=True)
 
 
 def report(bank: FeatureBank, rows: list[DemoRow], episodes: int) -> None:
-    """Print the table and what it is of."""
+    """Print the table and its caption."""
     console = out()
     console.print(
-        f"{BUNDLED}: {bank.classes} novel classes of CIFAR-FS, WRN-28-10 features; 5-way, 15 queries a class, "
-        f"{episodes:,} episodes; accuracy in percent ± half of the 95 % interval"
+        f"{BUNDLED}: {bank.classes} novel classes of CIFAR-FS, WRN-28-10 features; 5-way, 15 queries per class, "
+        f"{episodes:,} episodes; accuracy in percent ± 95 % CI half-width"
     )
     console.print(demo_table(rows, narrow=console.width < _WIDE_ENOUGH))
 
 
 def must_be_writable(page: Path) -> None:
-    """Refuse a page that could not be written before minutes are spent on it."""
+    """Fail early if the page cannot be written."""
     folder = page.resolve().parent
     if page.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise InputError(f"the page {page} cannot be written there; give another place with --out.")
+        raise InputError(f"cannot write the page {page}; choose another path with --out.")
 
 
 def measure(bank: FeatureBank, episodes: int, seed: int) -> tuple[list[DemoRow], bool]:
-    """Evaluate every entry at 1 and 5 shots on the same episodes; False where an interrupt came before the last."""
+    """Evaluate every entry at 1 and 5 shots on the same episodes; False if interrupted."""
     rows: list[DemoRow] = []
     with ProgressReporter() as progress, suppress(Interrupted), while_read():
         for label, method, chain, paper in ENTRIES:
@@ -93,7 +93,7 @@ def measure(bank: FeatureBank, episodes: int, seed: int) -> tuple[list[DemoRow],
 
 
 def demo_table(rows: list[DemoRow], narrow: bool) -> Table:
-    """Ours beside the paper's; on a narrow terminal without what can be missed."""
+    """Return our numbers beside the paper's; a narrow terminal gets fewer columns."""
     extra = [] if narrow else ["preprocess"], [] if narrow else ["seconds"]
     table = Table(box=None, padding=(0, 2, 0, 0))
     for title in ("method", *extra[0]):

@@ -1,11 +1,11 @@
-"""`sinkshot extract`: from a folder of images and a trained network to a feature bank."""
+"""`sinkshot extract`: turn images into a feature bank with a trained network."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,37 +14,49 @@ from sinkshot.cli.set_option import parse_settings, parse_value
 from sinkshot.errors import InputError
 from sinkshot.progress import LINE_EVERY, ProgressReporter, duration
 
+if TYPE_CHECKING:
+    from sinkshot.backbones.backbone import Backbone
+    from sinkshot.backbones.extract import Extracted
 
-@guarded
+
+@guarded  # more than 60 lines: one or more for each option
 def extract(
-    images: Annotated[Path, typer.Argument(help="A folder of images, one folder a class, or a known data set.")],
-    target: Annotated[Path, typer.Option("--out", help="The bank to write, .safetensors.")],
+    images: Annotated[Path, typer.Argument(help="Folder with one folder per class, or a known data set.")],
+    target: Annotated[Path, typer.Option("--out", help="Feature bank to write, .safetensors.")],
     weights: Annotated[Path | None, typer.Option(help="Weights: .safetensors, .pt, .pth, .tar or .onnx.")] = None,
     backbone: Annotated[
-        str | None, typer.Option(help="Network, such as wrn-28-10 or timm:resnet50, where weights do not tell.")
+        str | None, typer.Option(help="Network, such as wrn-28-10 or timm:resnet50, if the weights do not name it.")
     ] = None,
     split: Annotated[str, typer.Option(help="base, validation, novel or all.")] = "all",
-    layout: Annotated[str, typer.Option(help="How images are laid out, if it is not recognised.")] = "auto",
-    data_set: Annotated[str | None, typer.Option(help="Whose class split: cifar-fs, fc100, cub, ...")] = None,
-    size: Annotated[int | None, typer.Option(help="Side of the images in pixels.  [default: as trained]")] = None,
-    margin: Annotated[float, typer.Option(help="The short side becomes margin times size, the middle is cut.")] = 1.15,
-    batch: Annotated[int, typer.Option(help="Images a step.")] = 256,
+    layout: Annotated[str, typer.Option(help="Layout of the images, if it is not recognised.")] = "auto",
+    data_set: Annotated[
+        str | None, typer.Option(help="Data set whose class split to use: cifar-fs, fc100, cub, ...")
+    ] = None,
+    size: Annotated[int | None, typer.Option(help="Image size in pixels.  [default: as trained]")] = None,
+    margin: Annotated[
+        float, typer.Option(help="Resize the short side to margin x size before the centre crop.")
+    ] = 1.15,
+    batch: Annotated[int, typer.Option(help="Batch size.")] = 256,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or another torch device.")] = "auto",
     precision: Annotated[str, typer.Option(help="float32 or bf16.")] = "float32",
     store: Annotated[str, typer.Option(help="float16 or float32.")] = "float16",
-    base_means: Annotated[Path | None, typer.Option(help="Bank of the base classes, whose means go along.")] = None,
-    mean: Annotated[str | None, typer.Option(help="R,G,B from 0 to 1, where weights do not tell.")] = None,
-    std: Annotated[str | None, typer.Option(help="R,G,B likewise.")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="KEY=VALUE, an option of the network; may be repeated.")
+    base_means: Annotated[
+        Path | None, typer.Option(help="Bank of the base classes, whose means are stored too.")
     ] = None,
-    subset: Annotated[bool, typer.Option("--subset", help="The data set is not whole, on purpose.")] = False,
-    decode: Annotated[bool, typer.Option("--decode", help="Decode every image first, not only its header.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    mean: Annotated[str | None, typer.Option(help="R,G,B from 0 to 1, if the weights do not give it.")] = None,
+    std: Annotated[str | None, typer.Option(help="R,G,B, like --mean.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Option of the network, KEY=VALUE; repeatable.")
+    ] = None,
+    subset: Annotated[bool, typer.Option("--subset", help="Accept an incomplete data set.")] = False,
+    decode: Annotated[
+        bool, typer.Option("--decode", help="Decode every image before starting, not only its header.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Turn images into a feature bank. If it is stopped, the same command goes on where it was.
+    """Extract features of images into a feature bank.
 
-    If images that it had used have changed by then, it begins anew and says so.
+    Run the same command to continue after an interruption; it starts again if images have changed meanwhile.
 
     Example: sinkshot extract photos --weights wrn.safetensors --out photos_wrn-28-10_all.safetensors
     """
@@ -57,7 +69,7 @@ def extract(
     from sinkshot.formats.resumable_writer import must_be_free
 
     if target.suffix.lower() != ".safetensors":
-        raise InputError(f"{target}: a bank is written as .safetensors; `sinkshot convert` makes other formats of it.")
+        raise InputError(f"{target}: --out must end in .safetensors; `sinkshot convert` writes other formats.")
     must_be_free(target)
     found = checkpoints.load(weights, backbone, size, **dict(parse_settings(settings or [], example="widen=10")))
     found = replace(
@@ -78,8 +90,13 @@ def extract(
                 found, listed, target, base=means, meta=facts, progress=_speed(reporter.bar()), **options
             )
     except KeyboardInterrupt:
-        say(f"what is done is kept in {target}.part; the same command goes on from there")
+        say(f"finished features are kept in {target}.part; run the same command to continue")
         raise
+    _show(done, found, len(listed.class_names), store, as_json)
+
+
+def _show(done: Extracted, backbone: Backbone, classes: int, store: str, as_json: bool) -> None:
+    """Print what was written."""
     speed = (done.rows - done.before) / max(done.seconds, 1e-9)
     if as_json:
         print_json(
@@ -87,17 +104,17 @@ def extract(
                 "out": str(done.path),
                 "rows": done.rows,
                 "width": done.width,
-                "classes": len(listed.class_names),
-                "backbone": found.name,
-                "weights_sha256": found.sha256,
+                "classes": classes,
+                "backbone": backbone.name,
+                "weights_sha256": backbone.sha256,
                 "images_per_second": speed,
                 "seconds": done.seconds,
             }
         )
         return
     out().print(
-        f"{done.path}: {done.rows:,} rows x {done.width} of {len(listed.class_names)} classes, {store}, by "
-        f"{found.name}; {speed:,.0f} images a second"
+        f"{done.path}: {done.rows:,} rows x {done.width} of {classes} classes, {store}, by {backbone.name}; "
+        f"{speed:,.0f} images/s"
     )
 
 

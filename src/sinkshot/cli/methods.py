@@ -1,4 +1,4 @@
-"""`sinkshot methods`: what can be evaluated, and on request what cannot."""
+"""`sinkshot methods`: list the methods."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from sinkshot.tuning import written
 @guarded
 def methods(
     every: Annotated[
-        bool, typer.Option("--all", help="Also those of the paper's tables that no features are enough for.")
+        bool, typer.Option("--all", help="Also list methods of the paper that need training of their own.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """List the methods with their preprocessing, hyper-parameters and what they assume.
+    """List the methods with their preprocessing, hyper-parameters and assumptions.
 
     Example: sinkshot methods --all
     """
@@ -36,7 +36,7 @@ def methods(
         console.print(f"{m.name}  ({'; '.join([kind(m), chain, *traits(m)])})", style="bold")
         console.print(f"    {m.summary}\n    {m.reference}\n    --set: {hyper}\n", soft_wrap=True)
     for name, other in others.items():
-        console.print(f"{name}  ({kind(NEEDS_TRAINING_BY_NAME[name])}; not on features alone)", style="bold")
+        console.print(f"{name}  ({kind(NEEDS_TRAINING_BY_NAME[name])}; needs training of its own)", style="bold")
         console.print(f"    {other['reason']}\n    {other['reference']}", soft_wrap=True)
         for line in paper_lines(other["paper"]):
             console.print(f"    {line}", soft_wrap=True)
@@ -44,30 +44,30 @@ def methods(
 
 
 NEEDS_TRAINING_BY_NAME = {one.name: one for one in NEEDS_TRAINING}
-_KINDS = ("", "Inductive", "Transductive")  # groups of rows that say nothing of the data
+_KINDS = ("", "Inductive", "Transductive")  # groups of rows that do not name a data set
 
 
 def kind(method: Method | NeedsTraining) -> str:
-    """Whether a method looks at all queries together."""
+    """Return whether a method looks at all queries together, in a word."""
     return "transductive" if method.transductive else "inductive"
 
 
 def traits(method: Method) -> list[str]:
-    """What a person should know of a method before taking it, in words."""
+    """Return what to know before choosing a method."""
     told = {
-        "takes equal class sizes for granted": method.balanced,
-        "can be told class sizes": "prior" in method.hyper,
+        "assumes equal class sizes": method.balanced,
+        "accepts class proportions": "prior" in method.hyper,
         "needs base features": method.features,
         "draws random numbers": method.random,
-        "heeds the order of supports": method.ordered,
-        f"needs {method.least_shots} supports of a class": method.least_shots > 1,
-        "another score of the unknown alone, for open-set": method.open_set,
+        "depends on the order of supports": method.ordered,
+        f"needs {method.least_shots} supports per class": method.least_shots > 1,
+        "a score for unknowns only, for open-set": method.open_set,
     }
     return [words for words, holds in told.items() if holds]
 
 
 def facts(method: Method) -> dict[str, Any]:
-    """Return what `--json` tells of a method."""
+    """Return a method as `--json` prints it."""
     return {
         "transductive": method.transductive,
         "preprocess": method.preprocess,
@@ -87,7 +87,7 @@ def facts(method: Method) -> dict[str, Any]:
 
 
 def trained_methods() -> dict[str, dict[str, Any]]:
-    """Return the methods that need a training of their own, with what the paper prints for them."""
+    """Return the methods that need training of their own, with the paper's values."""
     printed = paper_values()
     return {
         one.name: {
@@ -102,7 +102,7 @@ def trained_methods() -> dict[str, dict[str, Any]]:
 
 
 def paper_values() -> dict[str, list[dict[str, str]]]:
-    """Return the values of the paper's tables by the label of their row, as its study files have them."""
+    """Return the values of the paper's tables by row label."""
     from sinkshot.studies import parse
 
     found: dict[str, list[dict[str, str]]] = {}
@@ -119,7 +119,7 @@ def paper_values() -> dict[str, list[dict[str, str]]]:
 
 
 def paper_lines(values: list[dict[str, str]]) -> list[str]:
-    """Write values in lines, one for each row of a table."""
+    """Format values, one line per row of a table."""
     lines = []
     for (where, on, _), of in groupby(values, key=lambda value: (value["where"], value["on"], value["row"])):
         lines.append(f"{where}, {on}: " + ", ".join(f"{value['column']} {value['value']}" for value in of))

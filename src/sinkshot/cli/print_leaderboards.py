@@ -1,4 +1,4 @@
-"""What `sinkshot reproduce` prints of leaderboards: methods ranked, with time, and which of them are broken."""
+"""Print leaderboards: methods ranked, with their time, and which of them are broken."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SIGNS = {"above": "+", "below": "-", "level": "="}
 
 
 def boards(outcome: RunResult) -> list[tuple[str, Board]]:
-    """Return the boards of a run on which anything was measured, with the names of their studies."""
+    """Return the leaderboards with any result, and the names of their studies."""
     found = [
         (study.name, board(study, sheet, outcome.results))
         for study in outcome.studies
@@ -25,12 +25,14 @@ def boards(outcome: RunResult) -> list[tuple[str, Board]]:
 
 
 def print_boards(outcome: RunResult) -> None:
-    """Print every board: accuracy, how it stands to the row compared with (+, -, or = where level), and time."""
+    """Print every leaderboard: accuracy, comparison with the reference row (+, - or =), and time."""
     console = out()
     for name, one in boards(outcome):
         console.print(f"\n{name}; {one.sheet.label}", style="bold")
         if one.against:
-            console.print(f"+ above {one.against} on the same episodes, - below, = neither; ms: of an episode")
+            console.print(
+                f"+ above {one.against} on the same episodes, - below, = not significant; ms: time per episode"
+            )
         console.print(_table(one))
         for part in one.broken:
             console.print(broken_sentence(part, one.floor), soft_wrap=True)
@@ -57,13 +59,13 @@ def _table(one: Board) -> Table:
 
 
 def broken_sentence(part: Broken, floor: str) -> str:
-    """Say which methods are below one that looks at each query alone."""
+    """Name the transductive methods that are below the inductive baseline."""
     rows = ", ".join(f"{label} ({apart.difference:+.2f})" for label, apart in part.rows)
     return f"{part.column.group} {part.column.label}, below {floor}: {rows}"
 
 
 def broken(outcome: RunResult) -> list[dict[str, Any]]:
-    """Return what `--json` tells of broken methods; differences as shares of one."""
+    """Return the broken methods as `--json` prints them; differences as fractions."""
     return [
         {
             "study": name,

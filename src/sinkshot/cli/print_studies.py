@@ -1,4 +1,4 @@
-"""What `sinkshot reproduce` prints: which studies there are, their numbers in brief, what holds and what is missing."""
+"""Print studies: the list of them, their numbers, which claims hold and what is missing."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from sinkshot.studies.study import BankKey, Entry, Row, Sheet, Study, Value
 _SIGNS = {"holds": "yes", "does not hold": "no", "cannot be told": "?"}
 
 
-# --- what there is ---------------------------------------------------------------------------------------------------
+# --- the list of studies --------------------------------------------------------------------------------------------
 
 
 def listed(studies: Sequence[Study], catalogue: Catalogue) -> dict[str, Any]:
-    """Return what `--list` tells: studies with the cells that can be measured, and the banks."""
+    """Return what `--list` prints: studies, how many of their cells can be measured, and the banks."""
     return {
         "studies": [
             {
@@ -41,7 +41,7 @@ def listed(studies: Sequence[Study], catalogue: Catalogue) -> dict[str, Any]:
 
 
 def print_list(studies: Sequence[Study], catalogue: Catalogue) -> None:
-    """Print the studies, how much of each can be measured here and what the rest needs."""
+    """Print the studies, how much of each can be measured, and what the rest needs."""
     told = listed(studies, catalogue)
     table = Table(box=None, padding=(0, 2, 0, 0))
     for title in ("study", "", "title", "cells", "missing feature files"):
@@ -50,7 +50,7 @@ def print_list(studies: Sequence[Study], catalogue: Catalogue) -> None:
         possible = f"{study['possible']} of {study['cells']}"
         table.add_row(study["name"], study["where"], study["title"], possible, ", ".join(study["missing"]))
     out().print(table)
-    out().print("\nBanks here:")
+    out().print("\nBanks found:")
     for name, file in told["banks"].items():
         out().print(f"  {name}: {file}", soft_wrap=True)
 
@@ -66,13 +66,13 @@ def _missing_files(studies: Sequence[Study], catalogue: Catalogue) -> list[str]:
     return list(dict.fromkeys(name for missing in found if isinstance(missing, Missing) for name in missing.names))
 
 
-# --- what came out ---------------------------------------------------------------------------------------------------
+# --- results ---------------------------------------------------------------------------------------------------
 
 
 def print_tables(outcome: RunResult) -> None:
-    """Print the measured places of every sheet, the paper's number in brackets where it is of the same bank."""
+    """Print the measured numbers of every sheet, with the paper's in brackets if it is of the same bank."""
     console = out()
-    console.print("Accuracy (AUROC) in percent ± half of the 95 % interval; the paper's in brackets.")
+    console.print("Accuracy (AUROC) in percent ± 95 % CI half-width; the paper's in brackets.")
     for study in outcome.studies:
         for sheet in study.sheets if study.kind != "leaderboard" else ():
             rows = [row for row in sheet.rows if any(_measured(entry, outcome) for entry in row.entries)]
@@ -111,14 +111,14 @@ def _place(entry: Entry, sheet: Sheet, outcome: RunResult, brief: bool) -> str:
 
 
 def _number(entry: Entry, outcome: RunResult) -> tuple[float, float] | None:
-    """Mean and half-width of a place, by its metric."""
+    """Return mean and half-width of an entry, by its metric."""
     stored = None if entry.cell is None else outcome.results.get(entry.cell)
     values = None if stored is None else stored.values(entry.metric)
     return None if values is None else (float(values.mean()), half_width(values))
 
 
 def print_claims(outcome: RunResult) -> None:
-    """Print which of the paper's claims hold where something could be measured."""
+    """Print which of the paper's claims hold, as far as they could be measured."""
     judgements = list(outcome.judged())
     if not judgements:
         return
@@ -127,19 +127,19 @@ def print_claims(outcome: RunResult) -> None:
         table.add_column(title, no_wrap=not title)
     for study, one in judgements:
         table.add_row(_SIGNS[one.verdict], f"{study.where or study.name}: {one.claim.text}", one.sheet)
-    out().print("\nThe paper's claims: do they hold here? (The report has the numbers.)", style="bold")
+    out().print("\nDo the paper's claims hold here? (The report has the evidence.)", style="bold")
     out().print(table)
 
 
 def print_missing(outcome: RunResult, catalogue: Catalogue) -> None:
-    """Print what could not be measured and what to do about it."""
+    """Print what could not be measured, and what to do about it."""
     files = _missing_files(outcome.studies, catalogue)
     console = out()
     if files:
-        wanting = "a feature file" if len(files) == 1 else f"{len(files)} feature files"
-        console.print(f"\nNot measured, for want of {wanting}: {', '.join(files)}")
+        wanting = "a feature file is" if len(files) == 1 else f"{len(files)} feature files are"
+        console.print(f"\nNot measured: {wanting} missing: {', '.join(files)}")
         them = "it" if len(files) == 1 else "them"
-        console.print(f"Put {them} as .safetensors, .npz or .plk into a folder and give that with --banks DIR.")
+        console.print(f"Put {them} into a folder as .safetensors, .npz or .plk, and give it with --banks DIR.")
     keys = dict.fromkeys(key for study in outcome.studies for key in _keys(study))
     lacking = [found for found in map(catalogue.files, keys) if isinstance(found, Missing)]
     for file in dict.fromkeys(file for missing in lacking for file in missing.gone):
@@ -152,7 +152,7 @@ def print_missing(outcome: RunResult, catalogue: Catalogue) -> None:
 
 
 def _printed(value: Value) -> dict[str, Any]:
-    """Return a value as the paper prints it and, like all numbers of the object, as shares of one."""
+    """Return a value as the paper prints it, and as fractions like all numbers of the object."""
     shares = (None if part is None else part / 100 for part in (value.mean, value.ci95))
     return {"text": value.text, **dict(zip(("mean", "ci95"), shares, strict=True))}
 

@@ -1,4 +1,4 @@
-"""`sinkshot reproduce`: the paper's tables and figures, or a person's own, from whatever feature banks there are."""
+"""`sinkshot reproduce`: the paper's tables and figures, or your own studies, on the feature banks at hand."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,9 +20,12 @@ from sinkshot.studies import parse
 from sinkshot.studies.catalogue import Catalogue
 from sinkshot.studies.expand import expand
 from sinkshot.studies.progress import RunProgress
-from sinkshot.studies.run import RunStopped, run
+from sinkshot.studies.run import RunResult, RunStopped, run
 from sinkshot.studies.store import Store
 from sinkshot.studies.study import Study
+
+if TYPE_CHECKING:
+    from sinkshot.report.studies import Written
 
 STORE = "results.sqlite"
 
@@ -30,23 +33,23 @@ STORE = "results.sqlite"
 @guarded
 def reproduce(
     study: Annotated[
-        list[str] | None, typer.Option(help="A study, or a .toml file; may be repeated.  [default: all of the paper]")
+        list[str] | None, typer.Option(help="Study name or .toml file; repeatable.  [default: all of the paper]")
     ] = None,
-    episodes: Annotated[int | None, typer.Option(help="Episodes for each number.  [default: the study's]")] = None,
-    seed: Annotated[int | None, typer.Option(help="Which stream of episodes.  [default: the study's]")] = None,
-    banks: Annotated[list[Path] | None, typer.Option(help="A folder with feature banks; may be repeated.")] = None,
-    folder: Annotated[Path, typer.Option("--out", help="Where the report goes.")] = Path("sinkshot-report"),
-    store: Annotated[Path | None, typer.Option(help=f"Where results are kept.  [default: OUT/{STORE}]")] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes.  [default: one for each core]")] = None,
-    scheduler: Annotated[str | None, typer.Option(help="Compute on the Dask cluster at this address instead.")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, or another torch device.")] = "auto",
-    fresh: Annotated[bool, typer.Option("--fresh", help="Measure again what is kept.")] = False,
-    show: Annotated[bool, typer.Option("--list", help="List the studies and what they need, and stop.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    episodes: Annotated[int | None, typer.Option(help="Episodes per result.  [default: the study's]")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the episodes.  [default: the study's]")] = None,
+    banks: Annotated[list[Path] | None, typer.Option(help="Folder with feature banks; repeatable.")] = None,
+    folder: Annotated[Path, typer.Option("--out", help="Folder of the report.")] = Path("sinkshot-report"),
+    store: Annotated[Path | None, typer.Option(help=f"File that keeps the results.  [default: OUT/{STORE}]")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes.  [default: one per core]")] = None,
+    scheduler: Annotated[str | None, typer.Option(help="Compute on the Dask cluster at this address.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or another torch device.")] = "auto",
+    fresh: Annotated[bool, typer.Option("--fresh", help="Measure everything again.")] = False,
+    show: Annotated[bool, typer.Option("--list", help="List studies and the features they need.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Measure the paper's tables and figures on the feature banks at hand, and write a report with its numbers beside.
+    """Measure the paper's tables and figures on the feature banks at hand, and report them beside the paper's values.
 
-    What was measured is kept: a run that was stopped, even killed, goes on where it was.
+    Results are kept: a stopped run, even a killed one, continues where it was.
 
     Example: sinkshot reproduce --study table-5 --episodes 1000
     """
@@ -75,8 +78,8 @@ def reproduce(
             )
     except RunStopped as stopped:
         say(
-            f"interrupted; {stopped.done} of {stopped.cells} cells are finished and kept in {place}. "
-            "The same command goes on where it was; no report was written."
+            f"interrupted; {stopped.done} of {stopped.cells} cells are done and kept in {place}. "
+            "Run the same command to continue. No report was written."
         )
         raise typer.Exit(exit_code()) from None
     from sinkshot.report.studies import write_report
@@ -84,29 +87,34 @@ def reproduce(
     written = write_report(folder, outcome)
     if as_json:
         print_json(answer(outcome, written.files[0]))
-        return
+    else:
+        show_results(outcome, catalogue, written)
+
+
+def show_results(outcome: RunResult, catalogue: Catalogue, written: Written) -> None:
+    """Print tables, leaderboards, claims and what is missing."""
     print_tables(outcome)
     print_boards(outcome)
     print_claims(outcome)
     print_missing(outcome, catalogue)
     for note in written.notes:
         out().print(note)
-    out().print(f"The report: {written.files[0].resolve()}", soft_wrap=True)
+    out().print(f"Report: {written.files[0].resolve()}", soft_wrap=True)
 
 
 def chosen(names: list[str], catalogue: Catalogue, episodes: int | None, seed: int | None) -> list[Study]:
-    """Read studies, each once, as they are to be run here."""
+    """Read studies, each once, and expand them to the banks at hand."""
     return [expand(parse.find(name), catalogue, episodes, seed) for name in dict.fromkeys(names)]
 
 
 def prepared(folder: Path, store: Path | None) -> Path:
-    """Make the folder of the report before minutes are spent on it; return where results are kept."""
+    """Create the folder of the report, so that a bad path fails early; return the path of the store."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / ".sinkshot").touch()
         (folder / ".sinkshot").unlink()
     except OSError as error:
-        raise InputError(f"no report can be written to {folder}: {error.strerror}; give another --out.") from None
+        raise InputError(f"cannot write to {folder}: {error.strerror}; choose another folder with --out.") from None
     return folder / STORE if store is None else store
 
 
@@ -126,13 +134,13 @@ def progress_line(every: float = LINE_EVERY) -> Iterator[Callable[[RunProgress],
 
 
 def in_a_line(state: RunProgress) -> str:
-    """Say how far a run is.
+    """Describe the progress of a run.
 
     >>> in_a_line(RunProgress(3, 80, 77_000, 272.4, "bms, 5-shot"))
-    '3 of 80 cells are done, 77,000 episodes to go, 4:32 left (bms, 5-shot)'
+    '3 of 80 cells done, 77,000 episodes to go, 4:32 left (bms, 5-shot)'
     """
     parts = [
-        f"{state.done} of {state.cells} cells are done",
+        f"{state.done} of {state.cells} cells done",
         f"{state.episodes_left:,} episodes to go",
         "" if state.seconds_left is None else f"{duration(state.seconds_left)} left",
     ]

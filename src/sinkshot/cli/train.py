@@ -1,4 +1,4 @@
-"""`sinkshot train`: from a folder of images to the weights of a backbone."""
+"""`sinkshot train`: train a backbone on images."""
 
 from __future__ import annotations
 
@@ -22,31 +22,35 @@ if TYPE_CHECKING:
     from sinkshot.backbones.train import TrainingResult
 
 
-@guarded
+@guarded  # more than 60 lines: one or more for each option
 def train(
-    images: Annotated[Path, typer.Argument(help="A folder with a folder for each class, or a known data set.")],
-    folder: Annotated[Path, typer.Option("--out", help="The folder in which the run lives.")],
-    recipe: Annotated[str, typer.Option(help="A recipe's name, or a .toml file.")] = "modern",
-    validation: Annotated[Path | None, typer.Option(help="Images of the validation classes, if apart.")] = None,
-    data_set: Annotated[str | None, typer.Option(help="Whose classes make the splits: cifar-fs, cub, ...")] = None,
-    layout: Annotated[str, typer.Option(help="How the images are laid out; recognised unless given.")] = "auto",
-    network: Annotated[str | None, typer.Option(help="Another network than the recipe's.")] = None,
-    epochs: Annotated[float | None, typer.Option(help="Other epochs than the recipe's, for its only stage.")] = None,
-    fit_seconds: Annotated[float, typer.Option(help="Scale epochs so that training takes about as long.")] = 0.0,
-    seed: Annotated[int | None, typer.Option(help="Another seed than the recipe's.")] = None,
-    change: Annotated[list[str] | None, typer.Option("--set", help="Another key, as stage.train.rate=0.1.")] = None,
+    images: Annotated[Path, typer.Argument(help="Folder with one folder per class, or a known data set.")],
+    folder: Annotated[Path, typer.Option("--out", help="Folder of the run.")],
+    recipe: Annotated[str, typer.Option(help="Recipe name or .toml file.")] = "modern",
+    validation: Annotated[Path | None, typer.Option(help="Images of the validation classes, if separate.")] = None,
+    data_set: Annotated[str | None, typer.Option(help="Data set whose class split to use: cifar-fs, cub, ...")] = None,
+    layout: Annotated[str, typer.Option(help="Layout of the images, if it is not recognised.")] = "auto",
+    network: Annotated[str | None, typer.Option(help="Network.  [default: the recipe's]")] = None,
+    epochs: Annotated[float | None, typer.Option(help="Epochs of a one-stage recipe.  [default: the recipe's]")] = None,
+    fit_seconds: Annotated[float, typer.Option(help="Scale epochs so that training takes about this long.")] = 0.0,
+    seed: Annotated[int | None, typer.Option(help="Seed.  [default: the recipe's]")] = None,
+    change: Annotated[
+        list[str] | None, typer.Option("--set", help="Any key of the recipe, KEY=VALUE; repeatable.")
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    devices: Annotated[int, typer.Option(help="How many of them: 1, 2, 4 or 8.")] = 1,
-    max_seconds: Annotated[float | None, typer.Option(help="Save and stop after so long.")] = None,
-    save_seconds: Annotated[float, typer.Option(help="Save the state that often.")] = 300.0,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
-    deterministic: Annotated[bool, typer.Option("--deterministic", help="The same weights, bit for bit.")] = False,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write metrics for TensorBoard too.")] = False,
-    subset: Annotated[bool, typer.Option("--subset", help="The data set is not whole, on purpose.")] = False,
-    decode: Annotated[bool, typer.Option("--decode", help="Decode every image first, not only its header.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of sentences.")] = False,
+    devices: Annotated[int, typer.Option(help="Number of devices: 1, 2, 4 or 8.")] = 1,
+    max_seconds: Annotated[float | None, typer.Option(help="Save and stop after this many seconds.")] = None,
+    save_seconds: Annotated[float, typer.Option(help="Seconds between saves.")] = 300.0,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in the folder.")] = False,
+    deterministic: Annotated[bool, typer.Option("--deterministic", help="Reproducible bit for bit.")] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write metrics for TensorBoard.")] = False,
+    subset: Annotated[bool, typer.Option("--subset", help="Accept an incomplete data set.")] = False,
+    decode: Annotated[
+        bool, typer.Option("--decode", help="Decode every image before starting, not only its header.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Train a backbone on the base classes of a data set; few-shot accuracy on its validation classes picks the best.
+    """Train a backbone on base classes; few-shot accuracy on validation classes picks the best weights.
 
     Example: sinkshot train cifar-100-python.tar.gz --recipe cifar-fs_wrn-28-10 --out runs/wrn
     """
@@ -91,7 +95,7 @@ def train(
 
 
 def _check(parts: list[Images], size: int, decode: bool, subset: bool) -> None:
-    """Name all that is wrong with all images at once; they will be brought to `size`, so they may have any."""
+    """Report all faults of all images at once; images may have any size, they are resized to `size`."""
     from sinkshot.backbones.datasets.images import complain, problems
 
     faults: list[str] = []
@@ -108,14 +112,14 @@ def _tell(outcome: TrainingResult, as_json: bool) -> None:
         print_json(facts)
     elif outcome.finished:
         accuracy = ", ".join(f"{name} {percent(value)}" for name, value in outcome.validation.items())
-        out().print(f"trained {outcome.steps:,} steps at {outcome.images_per_second:,.0f} images a second")
+        out().print(f"trained {outcome.steps:,} steps at {outcome.images_per_second:,.0f} images/s")
         if accuracy:
-            out().print(f"validation classes, last weights: {accuracy}")
+            out().print(f"validation accuracy of the last weights: {accuracy}")
         out().print(f"weights: {outcome.weights}", soft_wrap=True)
     if not outcome.finished:
         say(
             f"stopped at step {outcome.step:,} of {outcome.steps:,} after {outcome.seconds:.0f} s, and saved; "
-            "the same command with --resume goes on from there"
+            "run the same command with --resume to continue"
         )
 
 
@@ -129,7 +133,7 @@ def _needs_torch() -> None:
 def _changes(
     recipe: str, network: str | None, epochs: float | None, fit_seconds: float, seed: int | None, given: list[str]
 ) -> dict[str, Any]:
-    """Collect what differs from the recipe, by key."""
+    """Collect the changes to the recipe, by key."""
     from sinkshot.backbones import recipes
 
     found: dict[str, Any] = {}
@@ -140,13 +144,15 @@ def _changes(
     if epochs is not None:
         stages = list(recipes.read(recipe, {"network": "conv4", **found}).stage)
         if len(stages) > 1:
-            raise InputError(f"the recipe has the stages {', '.join(stages)}; give --set stage.{stages[0]}.epochs=...")
+            raise InputError(
+                f"the recipe has several stages ({', '.join(stages)}); use --set stage.{stages[0]}.epochs=..."
+            )
         found[f"stage.{stages[0]}.epochs"] = epochs
     return found
 
 
 def _images(path: Path, layout: str, data_set: str | None, validation: Path | None) -> tuple[Images, Images | None]:
-    """Return the images to train on, and those of the validation classes where there are any."""
+    """Return the images to train on, and those of the validation classes, if any."""
     from sinkshot.backbones.datasets import load
 
     alone = _alone(path, layout, data_set)
@@ -154,13 +160,13 @@ def _images(path: Path, layout: str, data_set: str | None, validation: Path | No
     if validation is not None:
         return base, load(validation)
     if alone is not None:
-        say("no validation classes are given (--validation): the last weights are kept, none are called best")
+        say("no validation classes (--validation): the last weights are kept, without choosing the best")
         return base, None
     return base, load(path, layout, "validation", data_set=data_set)
 
 
 def _alone(path: Path, layout: str, data_set: str | None) -> Images | None:
-    """Return all images of a folder or pack that holds none but those to train on; None where a split must be taken."""
+    """Return all images of a folder or pack without splits; None if a split must be chosen."""
     from sinkshot.backbones.datasets import layout_of, load
 
     kind = layout_of(path, layout)
@@ -173,7 +179,7 @@ def _alone(path: Path, layout: str, data_set: str | None) -> Images | None:
 
 @contextmanager
 def _stoppable() -> Iterator[Callable[[], bool]]:
-    """Let an interrupt or a termination end the run after its step, with its state saved; a second one ends it now."""
+    """Let SIGINT or SIGTERM stop the run after its step, with its state saved; a second signal ends it at once."""
     asked: list[int] = []
 
     def ask(number: int, _frame: Any) -> None:

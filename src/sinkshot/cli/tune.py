@@ -1,4 +1,4 @@
-"""`sinkshot tune`: hyper-parameters chosen on validation classes."""
+"""`sinkshot tune`: choose hyper-parameters on validation classes."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ from sinkshot.query_sizes import ALPHA, RATIO
 from sinkshot.tuning import Candidate, Stopped, Tuned
 from sinkshot.tuning import tune as search
 
-_EASY = 0.995  # from here on there is hardly an error left to choose by
+_EASY = 0.995  # above this, too few errors are left to choose by
 
 
 @guarded
 def tune(
-    features: Annotated[str, typer.Argument(help="Feature bank of validation classes: a file, or a bundled name.")],
-    method: Annotated[str, typer.Option(help="The method.")] = "bms",
+    features: Annotated[str, typer.Argument(help="Feature bank of the validation classes: a file or a bundled name.")],
+    method: Annotated[str, typer.Option(help="Method to tune.")] = "bms",
     grid: Annotated[
-        list[str] | None, typer.Option(help="KEY=VALUE,VALUE,...: values to try; lists apart by ';'. May be repeated.")
+        list[str] | None, typer.Option(help="Values to try: KEY=VALUE,VALUE,...; ';' separates lists. Repeatable.")
     ] = None,
-    preprocess: Annotated[list[str] | None, typer.Option(help="A chain to try; may be repeated.")] = None,
-    random: Annotated[int | None, typer.Option(help="Try so many combinations at random.  [default: all]")] = None,
-    classes: Annotated[str | None, typer.Option(help="Choose on these classes of the bank, such as 0-9,12.")] = None,
-    way: Annotated[int, typer.Option(help="Classes in an episode.")] = 5,
-    shot: Annotated[int, typer.Option(help="Labelled rows of a class.")] = 1,
-    query: Annotated[int, typer.Option(help="Unlabelled rows of a class.")] = 15,
-    episodes: Annotated[int, typer.Option(help="Episodes of the last round, and of the check.")] = 500,
+    preprocess: Annotated[list[str] | None, typer.Option(help="Preprocessing to try; repeatable.")] = None,
+    random: Annotated[int | None, typer.Option(help="Try this many random combinations.  [default: all]")] = None,
+    classes: Annotated[str | None, typer.Option(help="Tune on these classes only, such as 0-9,12.")] = None,
+    way: Annotated[int, typer.Option(help="Classes per episode.")] = 5,
+    shot: Annotated[int, typer.Option(help="Labelled samples per class.")] = 1,
+    query: Annotated[int, typer.Option(help="Unlabelled samples per class.")] = 15,
+    episodes: Annotated[int, typer.Option(help="Episodes of the last round and of the check.")] = 500,
     protocol: Annotated[str, typer.Option(help="balanced, official, dirichlet, long-tail or open-set.")] = "balanced",
-    alpha: Annotated[float, typer.Option(help="Of dirichlet: the smaller, the less equal the query sizes.")] = ALPHA,
-    ratio: Annotated[float, typer.Option(help="Of long-tail: the largest class to the smallest.")] = RATIO,
+    alpha: Annotated[float, typer.Option(help="dirichlet: smaller is more imbalanced.")] = ALPHA,
+    ratio: Annotated[float, typer.Option(help="long-tail: largest class over smallest.")] = RATIO,
     metric: Annotated[str, typer.Option(help="accuracy; under open-set also auroc, aupr or fpr95.")] = "accuracy",
-    seed: Annotated[int, typer.Option(help="Which stream of episodes.")] = 0,
-    base: Annotated[Path | None, typer.Option(help="Features of the base classes, for steps Mb.")] = None,
-    labels: Annotated[Path | None, typer.Option(help="Labels beside an .npy file.")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, or another torch device.")] = "auto",
+    seed: Annotated[int, typer.Option(help="Seed of the episodes.")] = 0,
+    base: Annotated[Path | None, typer.Option(help="Feature bank of the base classes, for Mb steps.")] = None,
+    labels: Annotated[Path | None, typer.Option(help="Labels for an .npy file.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or another torch device.")] = "auto",
     engine: Annotated[str, typer.Option(help="auto, numpy, numba, torch or triton.")] = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Choose hyper-parameters of a method on validation classes, never on those that results are reported on.
+    """Choose hyper-parameters of a method on validation classes, never on the classes you report on.
 
     Example: sinkshot tune cifar-fs_wrn-28-10_novel --classes 0-9 --method bms --grid lam=4,6,8,10 --grid epochs=0,20
     """
@@ -59,7 +59,7 @@ def tune(
     remark = check_split(bank, features) if classes is None else _rest(bank, classes, method)
     recipe = Recipe(protocol, way, shot, query, episodes, seed, alpha, ratio)
     if metric not in (known := ("accuracy", *OPEN_SET)):
-        raise InputError(f"--metric is {', '.join(known)}; {metric!r} was given.")
+        raise InputError(f"--metric must be one of {', '.join(known)}; {metric!r} was given.")
     try:
         with ProgressReporter() as progress, while_read():
             found = search(
@@ -79,7 +79,7 @@ def tune(
     except Stopped as stopped:
         if stopped.tuned is not None and not as_json:
             out().print(candidate_table(stopped.tuned))
-        say("interrupted: nothing is chosen; what the candidates reached so far stands above, if anything.")
+        say("interrupted: nothing was chosen; any results so far are above.")
         raise typer.Exit(exit_code()) from None
     if as_json:
         print_json(found.to_dict())
@@ -103,16 +103,16 @@ def read_values(text: str) -> tuple[str, list[Any]]:
 def _rest(bank: FeatureBank, classes: str, method: str) -> str:
     left = others(bank, classes)
     if not left:
-        return "All classes of the bank were chosen on: report no result on them."
-    return f"Report on the other classes alone: sinkshot eval ... --method {method} --classes {left}"
+        return "All classes of the bank were used for tuning: report no results on them."
+    return f"Report results on the other classes only: sinkshot eval ... --method {method} --classes {left}"
 
 
 def show(found: Tuned, remark: str) -> None:
-    """Print the candidates, and what to do."""
+    """Print the candidates and a recommendation."""
     recipe, console = found.recipe, out()
     console.print(
-        f"{found.method}, {recipe.way}-way {recipe.shot}-shot, {recipe.query} queries a class, {recipe.drawn_by}, seed "
-        f"{recipe.seed}; {TITLES[found.metric]} in percent ± half of the 95 % interval"
+        f"{found.method}, {recipe.way}-way {recipe.shot}-shot, {recipe.query} queries per class, {recipe.drawn_by}, "
+        f"seed {recipe.seed}; {TITLES[found.metric]} in percent ± 95 % CI half-width"
     )
     console.print(candidate_table(found))
     best = found.candidates[0]
@@ -120,17 +120,19 @@ def show(found: Tuned, remark: str) -> None:
         console.print("\nNothing beats the default.")
     else:
         against = f"{100 * found.check.difference:+.2f} ± {100 * found.check.ci95:.2f}"
-        console.print(f"\nOn {recipe.episodes:,} fresh episodes, the best against the default: {against}")
-        console.print(f"Use: {best.options}" if found.improved else "That is no clear gain: nothing beats the default.")
+        console.print(f"\nBest minus default on {recipe.episodes:,} fresh episodes: {against}")
+        console.print(
+            f"Use: {best.options}" if found.improved else "That is not significant: nothing beats the default."
+        )
     mean = found.default.mean
     if (mean if sign(found.metric) > 0 else 1 - mean) > _EASY:
-        console.print("The default makes hardly an error on these classes; harder ones would be better to choose by.")
+        console.print("The default makes almost no errors on these classes; tune on harder ones.")
     if remark:
         console.print(remark)
 
 
 def candidate_table(found: Tuned) -> Table:
-    """One row for each candidate, the best first, the default above them."""
+    """Return one row per candidate, the default first, then from best to worst."""
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("candidate", no_wrap=True)
     for title in ("episodes", TITLES[found.metric], "above the default"):

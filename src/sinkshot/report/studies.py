@@ -63,7 +63,7 @@ def write_report(folder: str | os.PathLike[str], outcome: RunResult) -> Written:
         export.write_parquet(parquet, records)
         return Written((page, text, latex, flat, parquet))
     parquet.unlink(missing_ok=True)  # one of an earlier run would hold other numbers than the rest
-    return Written((page, text, latex, flat), (f"{parquet.name} is left out: {export.PARQUET_NEEDS}",))
+    return Written((page, text, latex, flat), (f"{parquet.name} was not written: {export.PARQUET_NEEDS}",))
 
 
 def _write(path: Path, text: str) -> None:

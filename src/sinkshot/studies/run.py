@@ -73,6 +73,7 @@ class RunStopped(KeyboardInterrupt):
         self.done, self.cells = done, cells
 
 
+# More than 60 lines: half of them are the documentation of the parameters.
 def run(
     studies: Sequence[Study],
     catalogue: Catalogue,
