@@ -32,6 +32,7 @@ extensions = [
 ]
 exclude_patterns = ["_build", "gallery/*.ipynb", "gallery/*.py", "gallery/*.md5"]
 templates_path = ["_templates"]
+default_role = "code"  # `name` in a docstring
 
 # Pages in Markdown
 myst_enable_extensions = ["colon_fence", "deflist"]
@@ -49,7 +50,7 @@ sphinx_gallery_conf = {
     "examples_dirs": str(DOCS.parent / "examples"),
     "gallery_dirs": "gallery",
     "filename_pattern": r"\.py$",
-    "within_subsection_order": "FileNameSortKey",
+    "within_subsection_order": "site_pages.ExampleOrder",
     "abort_on_example_error": True,
     "download_all_examples": False,
     "show_signature": False,

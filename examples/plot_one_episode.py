@@ -7,7 +7,7 @@ Look at one episode: what nearest class means say of its queries, and what BMS s
 
 import matplotlib.pyplot as plt
 import numpy as np
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.manifold import TSNE
 
 import sinkshot
 from sinkshot import METHODS, Task, preprocess
@@ -27,13 +27,13 @@ for name, shares in correct.items():
     print(f"{name}: {100 * shares.mean():.1f} % over {len(drawn)} episodes")
 
 # %%
-# Take the episode where the two differ most, and show it in the plane that separates its classes best.
+# Take the episode where the two differ most, and lay out its rows in the plane by t-SNE, which sees no labels.
 
 episode = int(np.argmax(correct["bms"] - correct["ncm"]))
 support, query, truth = ready.support[episode], ready.query[episode], drawn.query_labels[episode]
-plane = LinearDiscriminantAnalysis(n_components=2, solver="eigen", shrinkage=0.5).fit(query, truth)
 colours = np.array(plt.get_cmap("tab10").colors)
-points, stars = plane.transform(query), plane.transform(support)
+places = TSNE(perplexity=15, init="pca", random_state=0).fit_transform(np.concatenate([support, query]))
+stars, points = places[: len(support)], places[len(support) :]
 
 figure, axes = plt.subplots(1, 3, figsize=(11, 3.8), sharex=True, sharey=True, layout="constrained")
 views = {"truth": truth, "nearest class means": answers["ncm"][episode], "BMS": answers["bms"][episode]}
@@ -42,7 +42,8 @@ for (title, labels), axis in zip(views.items(), axes, strict=True):
     axis.scatter(*points.T, c=colours[labels], s=28)
     axis.scatter(*points[wrong].T, facecolors="none", edgecolors="black", s=70, linewidths=1)
     axis.scatter(*stars.T, c=colours[drawn.support_labels[episode]], marker="*", s=260, edgecolors="black")
-    axis.set(title=f"{title}, {100 * (~wrong).mean():.0f} % correct", xticks=[], yticks=[])
+    share = "" if title == "truth" else f", {100 * (~wrong).mean():.0f} % correct"
+    axis.set(title=title + share, xticks=[], yticks=[])
 plt.show()
 
 # %%

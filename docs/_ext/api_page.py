@@ -63,10 +63,10 @@ def write(folder: Path) -> None:
 
 
 def _section(title: str, module: str, names: list[str], about: str = "") -> str:
-    lines = [title, "-" * len(title), "", *([about, ""] if about else [])]
+    lines = [title, "-" * len(title), "", *([about, ""] if about else []), f".. currentmodule:: {module}", ""]
     for name in names:
         if name in DATA:
-            lines += [f".. py:data:: {module}.{name}", "", f"   {DATA[name]}", ""]
+            lines += [f".. py:data:: {name}", "", f"   {DATA[name]}", ""]
     listed = [name for name in names if name not in DATA]
-    lines += [f".. currentmodule:: {module}", "", ".. autosummary::", "   :toctree: generated", "   :nosignatures:", ""]
+    lines += [".. autosummary::", "   :toctree: generated", "   :nosignatures:", ""]
     return "\n".join([*lines, *(f"   {name}" for name in listed), ""])

@@ -17,7 +17,21 @@ import draw_gram_form
 import draw_packages
 import make_methods_page
 
+FIRST = ("evaluate", "preprocessing", "one_episode", "unequal_pools", "open_set", "risk_coverage", "own_features")
+"""Examples that the gallery begins with, after `plot_`; the others follow by name."""
 INHERITED = re.compile(r"set_\w+_request|get_metadata_routing|set_output|score")
+
+
+class ExampleOrder:
+    """Sort the examples of the gallery from simple to special."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def __call__(self, file: str) -> tuple[int, str]:
+        """Return the key of a file."""
+        name = Path(file).stem.removeprefix("plot_")
+        return (FIRST.index(name) if name in FIRST else len(FIRST), name)
 
 
 def write_pages(app: Any, config: Any) -> None:

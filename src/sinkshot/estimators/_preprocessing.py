@@ -95,7 +95,7 @@ class PEME(OneToOneFeatureMixin, TransformerMixin, PreprocessedEstimator):  # ty
 
     See Also
     --------
-    sinkshot.preprocess : The steps.
+    sinkshot.preprocess.run : The same as a function.
     BMSClassifier : A classifier with such a chain inside.
 
     Examples
