@@ -19,7 +19,7 @@ from torch import Tensor
 
 from sinkshot.backbones import torch_files
 from sinkshot.backbones.backbone import IMAGENET, Backbone, Triple, triple, weights_hash
-from sinkshot.backbones.networks import Network, build, our_name
+from sinkshot.backbones.networks import Network, build, our_name, sketch
 from sinkshot.errors import InputError
 from sinkshot.files import replacing
 from sinkshot.foreign import texts
@@ -84,6 +84,7 @@ def load(path: str | Path | None, name: str | None = None, size: int | None = No
         options = {"size": size, **options}
     if name is None:
         raise InputError(f"{file} does not say what network its weights belong to; name the backbone.")
+    fitting(state, sketch(name, **options), str(file))  # before memory is taken
     network = build(name, **options)
     network.load_state_dict(fitting(state, network, str(file)))
     network.eval().requires_grad_(False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,6 +23,8 @@ from sinkshot.backbones.datasets import Images
 from sinkshot.backbones.fingerprints import fingerprints
 from sinkshot.backbones.networks import SMALLEST, Network
 from sinkshot.errors import InputError, unknown_name, whole
+from sinkshot.foreign import texts
+from sinkshot.foreign.files import opened
 from sinkshot.formats.resumable_writer import STORES, ResumableWriter
 from sinkshot.preprocess import parse, run
 
@@ -201,15 +202,25 @@ def base_means_in(path: str | Path, backbone: Backbone) -> dict[str, NDArray[np.
     from sinkshot.formats.native import read_header
 
     try:
+        opened(path).close()
         with safe_open(path, framework="np") as file:
             names, text = set(file.keys()), (file.metadata() or {}).get("sinkshot")
-            if text is not None and "class_names" not in json.loads(text):
+            if text is not None and "class_names" not in texts.json_object(text, "its header"):
                 raise InputError(f"{path} holds no features, but the weights of a network; give a bank.")
             meta = {} if text is None else read_header(text)[1]
             found = {name.removeprefix("base."): file.get_tensor(name) for name in names if name.startswith("base.")}
     except (OSError, SafetensorError):  # another format, or nothing that can be read: the reader has a sentence for it
         bank = load(path)
         meta, found = dict(bank.meta), dict(bank.base)
+    except InputError as error:
+        raise error if str(error).startswith(str(path)) else InputError(f"{path}: {error}") from error
+    except Exception as error:  # a damaged file makes its parsers raise almost anything
+        raise InputError(f"{path} is a damaged bank ({type(error).__name__}: {error}); make it again.") from error
+    if not isinstance(meta, dict) or not all(isinstance(text, str) for text in meta.values()):
+        raise InputError(f"{path} is a damaged bank: its meta is not a mapping of texts; make it again.")
+    for prefix, mean in found.items():
+        if mean.ndim != 1 or mean.dtype.kind != "f" or not np.isfinite(mean).all():
+            raise InputError(f"{path}: its base mean {prefix!r:.60} is not a vector of finite numbers; make it again.")
     made_by = meta.get("weights_sha256")
     if made_by not in (None, backbone.sha256):
         raise InputError(f"{path} has features of other weights ({made_by:.12}) than these ({backbone.sha256:.12}).")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from sinkshot.errors import InputError
 from sinkshot.files import replacing
+from sinkshot.foreign import texts
 
 FILE = "metrics.csv"
 COLUMNS = ("step", "stage", "epoch", "rate", "loss", "mixed", "label", "rotation", "accuracy", "images_per_second")
@@ -54,8 +56,11 @@ class Metrics:
 
 
 def _rows(path: Path, upto: int) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return [row for row in csv.DictReader(file) if (row.get("step") or "").isdigit() and int(row["step"]) <= upto]
+    try:
+        rows = list(csv.DictReader(texts.lines(path)))
+    except csv.Error as error:
+        raise InputError(f"{path} is damaged ({error}); put it aside.") from error
+    return [row for row in rows if re.fullmatch("[0-9]{1,18}", row.get("step") or "") and int(row["step"]) <= upto]
 
 
 def _board(folder: Path, upto: int) -> Any:

@@ -17,6 +17,7 @@ from typing import Any
 from sinkshot.errors import InputError, number, shown, unknown_name, whole
 from sinkshot.foreign import limits, texts
 
+MOST = 1_000_000  # epochs or episodes, beyond which a number is a mistake
 GROUPS = 8
 """A batch is drawn as eight groups that never meet but in batch norm, so 1, 2, 4 or 8 processes can share it."""
 
@@ -104,7 +105,7 @@ class Stage:
     loss: Loss = field(default_factory=Loss)
 
     def __post_init__(self) -> None:
-        number("epochs", self.epochs, above=0)
+        _between("epochs", number("epochs", self.epochs, above=0), 0, MOST)
         number("rate", self.rate, above=0)
         number("weight_decay", self.weight_decay, above=-1e-12)
         number("alpha", self.alpha, above=0)
@@ -114,7 +115,7 @@ class Stage:
         _one_of("schedule", self.schedule, ("one-cycle", "constant"))
         _one_of("fall", self.fall, ("cosine", "linear"))
         _one_of("lam", self.lam, ("image", "batch"))
-        whole("batch", self.batch, 2 * GROUPS)
+        _up_to("batch", whole("batch", self.batch, 2 * GROUPS), limits.BATCH.value)
         group = self.batch // GROUPS
         if self.batch % GROUPS:
             raise InputError(
@@ -139,10 +140,10 @@ class Validation:
     preprocess: str = "PEMnE"
 
     def __post_init__(self) -> None:
-        number("validation.every", self.every, above=0)
-        whole("validation.episodes", self.episodes, 2)
+        _between("validation.every", number("validation.every", self.every, above=0), 1e-3, MOST)
+        _up_to("validation.episodes", whole("validation.episodes", self.episodes, 2), MOST)
         for shot in self.shots:
-            whole("validation.shots", shot, 1)
+            _up_to("validation.shots", whole("validation.shots", shot, 1), MOST)
         if not self.methods or not self.shots:
             raise InputError("validation needs at least one of methods and of shots.")
 
@@ -166,8 +167,8 @@ class TrainingRecipe:
     stage: dict[str, Stage] = field(default_factory=dict)  # by name, in order
 
     def __post_init__(self) -> None:
-        whole("size", self.size, 8)
-        whole("stored", self.stored, 8)
+        _up_to("size", whole("size", self.size, 8), limits.SIDE.value)
+        _up_to("stored", whole("stored", self.stored, 8), limits.SIDE.value)
         whole("seed", self.seed, 0)
         number("seconds", self.seconds, above=-1e-9)
         _between("ema", self.ema, 0, 0.999999)
@@ -175,6 +176,8 @@ class TrainingRecipe:
         _one_of("compile", self.compile, ("auto", "yes", "no"))
         if not self.stage:
             raise InputError("a recipe needs at least one [stage.NAME].")
+        for name, stage in self.stage.items():
+            _must_fit(name, stage.batch * max(self.stored, self.size) ** 2 * 3)
         if self.augment.crop == "shift" and self.augment.pad >= min(self.stored, self.size):
             raise InputError(f"augment.pad = {self.augment.pad} hangs over more than images of {self.stored} pixels.")
 
@@ -306,6 +309,21 @@ def _value(kind: Any, value: Any, where: str) -> Any:
 def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
         raise unknown_name(name, value, known)
+
+
+def _up_to(name: str, value: int, most: int) -> None:
+    if value > most:
+        raise InputError(f"{name} is {shown(value)}; {most:,} is the most.")
+
+
+def _must_fit(stage: str, size: int) -> None:
+    """Refuse a batch whose pixels alone take too much memory."""
+    most = limits.max_memory() or limits.PIXELS_OF_A_BATCH.value
+    if size > most:
+        raise InputError(
+            f"the recipe's [stage.{stage}]: the pixels of a batch take {limits.amount(size)}, more than "
+            f"{limits.amount(most)}; take a smaller batch or size, or allow it with --max-memory."
+        )
 
 
 def _between(name: str, value: float, low: float, high: float) -> None:

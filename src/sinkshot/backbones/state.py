@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from sinkshot.backbones.checkpoints import write
 from sinkshot.errors import InputError
+from sinkshot.foreign import texts
 
 VERSION = 1
 FILE = "state.safetensors"
@@ -58,18 +59,41 @@ def load(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     try:
         with safe_open(path, framework="pt") as opened:
             tensors = {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118 (it is no dict)
-            facts = json.loads((opened.metadata() or {})["training"])
-    except Exception as error:
+            facts = texts.json_object((opened.metadata() or {})["training"])
+        version = _checked(facts)
+    except Exception as error:  # a damaged file makes its parsers raise almost anything
         raise InputError(f"{path} is no state of a training run, or a damaged one ({error}).") from error
-    if facts["version"] > VERSION:
-        raise InputError(f"{path} has format version {facts['version']}, this SinkShot reads up to {VERSION}.")
+    if version > VERSION:
+        raise InputError(f"{path} has format version {version}, this SinkShot reads up to {VERSION}.")
     return facts, tensors
+
+
+def _checked(facts: dict[str, Any]) -> int:
+    """Return the version of the facts, whose kinds must be those that `save` wrote."""
+    version = int(facts["version"])
+    kinds = {"stage": int, "step": int, "steps": list, "found": dict, "images": dict, "recipe": dict}
+    if version <= VERSION and (wrong := [key for key, kind in kinds.items() if type(facts.get(key)) is not kind]):
+        raise InputError(f"{wrong[0]!r} is missing in it, or of the wrong kind")
+    if version <= VERSION and not all(type(steps) is int for steps in (*facts["steps"], facts["stage"])):
+        raise InputError("its steps are no numbers")
+    if version <= VERSION and not 0 <= facts["stage"] <= len(facts["steps"]):
+        raise InputError("it has no such stage")
+    return version
 
 
 def restore(
     tensors: Mapping[str, Tensor], learner: nn.Module, average: Average | None, optimiser: torch.optim.Optimizer
 ) -> None:
     """Put the tensors of a state back where they came from."""
+    try:
+        _restore(tensors, learner, average, optimiser)
+    except (RuntimeError, KeyError, ValueError, TypeError) as error:
+        raise InputError(f"the saved state does not fit the network; it is damaged ({error!s:.200}).") from error
+
+
+def _restore(
+    tensors: Mapping[str, Tensor], learner: nn.Module, average: Average | None, optimiser: torch.optim.Optimizer
+) -> None:
     learner.load_state_dict(_part(tensors, "learner/"))
     if average is not None:
         for key, value in _part(tensors, "average/").items():

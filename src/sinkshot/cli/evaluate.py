@@ -16,6 +16,7 @@ from sinkshot.bank import FeatureBank, load
 from sinkshot.classes import part
 from sinkshot.cli._console import exit_code, guarded, out, percent, print_json, say
 from sinkshot.cli._signals import while_read
+from sinkshot.cli.limit_options import MaxMemory
 from sinkshot.cli.set_option import parse_settings
 from sinkshot.episodes import Recipe
 from sinkshot.errors import InputError, unknown_name
@@ -54,6 +55,7 @@ def evaluate(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or another torch device.")] = "auto",
     engine: Annotated[str, typer.Option(help="auto, numpy, numba, torch or triton.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    max_memory: MaxMemory = None,
 ) -> None:
     """Evaluate methods on few-shot episodes of a feature bank.
 
@@ -61,6 +63,7 @@ def evaluate(
 
     Example: sinkshot eval cifar-fs_wrn-28-10_novel --method all --episodes 100
     """
+    del max_memory  # its callback has been called
     names, of_group = chosen(method or ["bms"], protocol)
     hyper = hyper_parameters(names, settings or [])
     bank = load(features, labels=labels)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sinkshot.cli._console import exit_code, guarded, out, print_json, say
+from sinkshot.cli.limit_options import MaxMemory
 from sinkshot.cli.print_leaderboards import print_boards
 from sinkshot.cli.print_studies import answer, listed, print_claims, print_list, print_missing, print_tables
 from sinkshot.errors import InputError, whole
@@ -46,6 +47,7 @@ def reproduce(
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure everything again.")] = False,
     show: Annotated[bool, typer.Option("--list", help="List studies and the features they need.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    max_memory: MaxMemory = None,
 ) -> None:
     """Measure the paper's tables and figures on the feature banks at hand, and report them beside the paper's values.
 
@@ -53,6 +55,7 @@ def reproduce(
 
     Example: sinkshot reproduce --study table-5 --episodes 1000
     """
+    del max_memory  # its callback has been called
     for name, value, least in (("--episodes", episodes, 1), ("--seed", seed, 0), ("--workers", workers, 1)):
         if value is not None:
             whole(name, value, least)

@@ -12,6 +12,7 @@ from sinkshot.bank import FeatureBank, load
 from sinkshot.classes import check_split, others
 from sinkshot.cli._console import exit_code, guarded, out, percent, print_json, say
 from sinkshot.cli._signals import while_read
+from sinkshot.cli.limit_options import MaxMemory
 from sinkshot.cli.set_option import parse_value
 from sinkshot.episodes import Recipe
 from sinkshot.errors import InputError
@@ -49,11 +50,13 @@ def tune(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or another torch device.")] = "auto",
     engine: Annotated[str, typer.Option(help="auto, numpy, numba, torch or triton.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    max_memory: MaxMemory = None,
 ) -> None:
     """Choose hyper-parameters of a method on validation classes, never on the classes you report on.
 
     Example: sinkshot tune cifar-fs_wrn-28-10_novel --classes 0-9 --method bms --grid lam=4,6,8,10 --grid epochs=0,20
     """
+    del max_memory  # its callback has been called
     values = dict(map(read_values, grid or []))
     bank = load(features, labels=labels)
     remark = check_split(bank, features) if classes is None else _rest(bank, classes, method)

@@ -75,9 +75,10 @@ class Worker:
     def run(self, facts: dict[str, Any], images: Any) -> tuple[dict[str, Any], Any]:
         """Return the features of images; maps are averaged over their places."""
         given, wanted = self.session.get_inputs()[0].name, self.session.get_outputs()[0].name
-        found = np.asarray(self.session.run([wanted], {given: images})[0], np.float32)[: facts["rows"]]
+        found = np.asarray(self.session.run([wanted], {given: images})[0], np.float32)
         if found.ndim not in (2, 4):
             return {"wrong": list(found.shape)[:16]}, None
+        found = found[: facts["rows"]]
         return {"peak": peak()}, found if found.ndim == 2 else found.mean(axis=(2, 3))
 
 

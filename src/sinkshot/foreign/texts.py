@@ -65,14 +65,14 @@ def json_value(written: str | bytes, what: str = "it") -> Any:
     try:
         return json.loads(written)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{what} is not valid JSON ({error}).") from error
+        raise InputError(f"{what} is damaged: it is not valid JSON ({error}).") from error
 
 
 def json_object(written: str | bytes, what: str = "it") -> dict[str, Any]:
     """Parse a JSON object of ours."""
     found = json_value(written, what)
     if not isinstance(found, dict):
-        raise InputError(f"{what} holds a JSON {type(found).__name__}; an object is expected.")
+        raise InputError(f"{what} is damaged: it holds a JSON {type(found).__name__}, and an object is expected.")
     return found
 
 

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from sinkshot.arrays import blocks
 from sinkshot.errors import InputError
+from sinkshot.foreign import texts
 from sinkshot.formats import BankContent, source
 
 VERSION = 1
@@ -36,7 +37,8 @@ def read(path: Path) -> BankContent:
     with safe_open(path, framework="np") as file:
         names = set(file.keys())
         if missing := {"features", "labels"} - names:
-            raise InputError(f"it holds no tensor {sorted(missing)[0]!r}, only {', '.join(sorted(names)) or 'none'}.")
+            held = ", ".join(sorted(names)[:20]) or "none"
+            raise InputError(f"it holds no tensor {sorted(missing)[0]!r}, only {held}.")
         scale = file.get_tensor("features.scale") if "features.scale" in names else None
         features = _decode(file.get_slice("features"), scale)
         labels = file.get_tensor("labels")
@@ -75,7 +77,7 @@ def header_of(class_names: Sequence[str], meta: Mapping[str, str]) -> str:
 
 def read_header(text: str) -> tuple[tuple[str, ...], dict[str, str]]:
     """Return class names and meta from the JSON that `header` made."""
-    found = json.loads(text)
+    found = texts.json_object(text, "its header")
     if found["version"] > VERSION:
         raise InputError(f"it has format version {found['version']}, this SinkShot reads up to {VERSION}; upgrade it.")
     return tuple(found["class_names"]), found["meta"]

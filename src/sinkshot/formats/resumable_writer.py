@@ -24,6 +24,7 @@ from sinkshot import locks
 from sinkshot.arrays import blocks
 from sinkshot.errors import InputError
 from sinkshot.files import reach_the_disk, replacing
+from sinkshot.foreign import limits, texts
 from sinkshot.formats.native import header_of, narrow
 
 STORES: dict[str, tuple[str, np.dtype[Any]]] = {
@@ -141,7 +142,7 @@ class ResumableWriter:
     def _safe_rows(self) -> int:
         """Return how many rows of this very work are in the file."""
         try:
-            state = json.loads(self.state.read_text())
+            state = texts.json_object(texts.text(self.state, limits.JSON))
             rows, self.other = int(state["rows"]), state["work"] != self.work
             stamps = np.frombuffer(self.marks.read_bytes(), "<u4")[:rows]
         except FileNotFoundError:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from sinkshot.backbones.networks import conv4, densenet, resnet12, resnet18, wrn
 from sinkshot.backbones.networks._network import Mix, Network, mixed
-from sinkshot.backbones.networks._registry import SMALLEST, build, names, our_name, register
+from sinkshot.backbones.networks._registry import SMALLEST, build, names, our_name, register, sketch
 
 __all__ = [
     "SMALLEST",
@@ -25,5 +25,6 @@ __all__ = [
     "register",
     "resnet12",
     "resnet18",
+    "sketch",
     "wrn",
 ]

@@ -10,10 +10,12 @@ from typing import Any
 import torch
 
 from sinkshot.backbones.networks._network import Network
-from sinkshot.errors import InputError, number, unknown_name, whole
+from sinkshot.errors import InputError, number, shown, unknown_name, whole
+from sinkshot.foreign.limits import LAYERS, PARAMETERS, SIDE, Limit, max_memory
 
 Maker = Callable[..., Network]
 
+WIDEST = 1 << 20  # channels, or any other number that a network takes
 SMALLEST = 16  # pixels: below, four halvings leave nothing of an image
 
 _MAKERS: dict[str, Maker] = {}
@@ -47,43 +49,76 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(_MAKERS))
 
 
-def build(name: str, **options: Any) -> Network:
+def build(name: str, /, **options: Any) -> Network:
     """Make a network with fresh weights, drawn from torch's generator, in channels-last order.
 
     Every network takes `size`, the side of the images in pixels (32 unless given), which decides how its stem begins;
     the other options are the keywords of its maker, such as `depth` and `widen` of a wide residual network. The
     network keeps `name` and all its `options`, with which `build` makes its like again.
     """
+    sketch(name, **options)  # without memory, to see that it is not too large
+    network, chosen = _made(name, options)
+    _initialise(network)
+    network.to(memory_format=torch.channels_last)
+    network.name, network.options = name, chosen
+    return network
+
+
+def sketch(name: str, /, **options: Any) -> Network:
+    """Make a network that has shapes but no weights, and refuse one that is too large to be meant."""
     if name not in _MAKERS:
         raise unknown_name("network", str(name), _MAKERS)
+    try:
+        with torch.device("meta"):
+            network, chosen = _made(name, options)
+    except (RuntimeError, TypeError, OverflowError, MemoryError) as error:
+        raise InputError(f"{name} cannot be made with these options ({error!s:.160}).") from error
+    count = sum(value.numel() for value in network.state_dict().values())
+    given = max_memory()
+    most = PARAMETERS.value if given is None else given // 4
+    if count > most:
+        raise InputError(
+            f"{name} with these options has {count:,} parameters, more than {most:,}; make it smaller, or allow it "
+            "with --max-memory."
+        )
+    network.name, network.options = name, chosen
+    return network
+
+
+def _made(name: str, options: dict[str, Any]) -> tuple[Network, dict[str, Any]]:
     defaults = {p.name: p.default for p in inspect.signature(_MAKERS[name]).parameters.values()}
     for option in options:
         if option not in defaults:
             raise unknown_name(f"option of {name}", option, defaults)
-        _must_be_like(f"the option {option} of {name}", options[option], defaults[option], option == "size")
+        _must_be_like(f"the option {option} of {name}", options[option], defaults[option], option)
     chosen = {**defaults, **options}
-    network = _MAKERS[name](**chosen)
-    network.name, network.options = name, chosen
-    _initialise(network)
-    network.to(memory_format=torch.channels_last)
-    return network
+    return _MAKERS[name](**chosen), chosen
 
 
-def _must_be_like(what: str, given: Any, default: Any, size: bool) -> None:
+def _must_be_like(what: str, given: Any, default: Any, option: str) -> None:
     """Refuse an option that is not of its default's kind; where that is None, a whole number may stand too."""
     if isinstance(default, bool):
         if not isinstance(given, bool):
-            raise InputError(f"{what} must be true or false; {given!r} was given.")
+            raise InputError(f"{what} must be true or false; {shown(given)} was given.")
     elif isinstance(default, float):
         if not 0 <= number(what, given) < 1:
-            raise InputError(f"{what} must be a number of at least 0 and below 1; {given!r} was given.")
+            raise InputError(f"{what} must be a number of at least 0 and below 1; {shown(given)} was given.")
     elif isinstance(default, tuple):
         if not isinstance(given, list | tuple) or not given:
-            raise InputError(f"{what} must be a list of whole numbers; {given!r} was given.")
+            raise InputError(f"{what} must be a list of whole numbers; {shown(given)} was given.")
         for entry in given:
-            whole(what, entry, 1)
+            _at_most(what, whole(what, entry, 1), LAYERS)
+        if len(given) > SMALLEST:
+            raise InputError(f"{what} has {len(given):,} entries; {SMALLEST} are the most.")
     elif default is not None or given is not None:
-        whole(what, given, SMALLEST if size else 1)
+        limit = {"size": SIDE, "depth": LAYERS}.get(option)
+        _at_most(what, whole(what, given, SMALLEST if option == "size" else 1), limit)
+
+
+def _at_most(what: str, value: int, limit: Limit | None) -> None:
+    most = WIDEST if limit is None else limit.value
+    if value > most:
+        raise InputError(f"{what} is {shown(value)}; {most:,} is the most.")
 
 
 def _initialise(network: Network) -> None:
