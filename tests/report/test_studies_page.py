@@ -113,7 +113,7 @@ def test_an_outcome_without_any_study_has_a_page_too(tmp_path: Path) -> None:
     write_report(tmp_path, outcome_of([], {}, {}))
     text = words(Page(tmp_path / "index.html"))
     assert "0 of 0" in text
-    assert "None of them can be told" in text
+    assert "The measured cells say nothing about them" in text
 
 
 # --- the page as a file ---------------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ def test_summary_counts_what_the_tables_show(page: Page, outcome: RunResult, rep
     stands = Counter(record.standing for record in records if record.standing)
     text = words(page)
     assert f"cells measured {len(outcome.results)} of {len(report.cells)}" in text
-    assert f"values of the paper met {stands['level']} of {stands.total()}" in text
+    assert f"agree with the paper {stands['level']} of {stands.total()}" in text
     assert f"{stands['above']} above, {stands['below']} below" in text
     assert sum(stands.values()) == report.tally.judged
 
@@ -212,7 +212,7 @@ def test_values_of_another_bank_are_shown_and_never_judged(page: Page, outcome: 
     assert any(record.here is not None for record in carried)
     assert all(record.standing is None and record.difference is None for record in carried)
     section = page.source.partition('id="table-5"')[2].partition("</section>")[0]
-    assert "values are of miniImageNet, WRN, another bank" in section
+    assert "values are for miniImageNet, WRN, a different bank" in section
     assert "verdict level" not in section
 
 

@@ -1,4 +1,4 @@
-"""All places of all studies as one flat table, for other programs: CSV always, Parquet where pyarrow is installed."""
+"""All cells of all studies as one flat table: CSV, and Parquet if pyarrow is installed."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from sinkshot.studies.study import Cell, Column, Row, Sheet, Study
 if TYPE_CHECKING:
     from sinkshot.studies.run import StoredResult
 
-PARQUET_NEEDS = "it needs pyarrow, which pip install 'sinkshot[parquet]' brings."
+PARQUET_NEEDS = "it needs pyarrow: pip install 'sinkshot[parquet]'."
 
 
 @dataclass(frozen=True)
 class Record:
-    """One place of one study. Values are in percent; what is not known, or is none, is empty."""
+    """One table cell of one study. Values are in percent; unknown values are empty."""
 
     study: str
     where: str
@@ -40,7 +40,7 @@ class Record:
     paper: float | None
     paper_ci95: float | None
     paper_text: str | None
-    paper_elsewhere: str | None  # the other bank that the paper's value is of
+    paper_elsewhere: str | None  # the bank of the paper's value, if it is a different one
     difference: float | None
     standing: str | None
     data_set: str | None = None
@@ -68,7 +68,7 @@ class Record:
 
 
 def flat(studies: Iterable[Study], results: Mapping[Cell, StoredResult]) -> list[Record]:
-    """Return one record for each place, in the order of the studies."""
+    """Return one record per table cell, in the order of the studies."""
     return [
         _record(study, sheet, row, column, place, results)
         for study in studies

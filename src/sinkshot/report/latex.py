@@ -1,4 +1,4 @@
-"""Sheets as LaTeX tables (booktabs) that paste into a paper."""
+"""Sheets as LaTeX tables (booktabs), ready for a paper."""
 
 from __future__ import annotations
 
@@ -27,14 +27,16 @@ _GREEK = ("alpha", "beta", "gamma", "delta", "epsilon", "kappa", "lambda", "mu",
 
 
 def escape(text: str) -> str:
-    """Write plain text so that LaTeX prints it, whatever it holds.
+    """Escape any plain text for LaTeX.
 
     >>> escape("BMS* & 50 % of λ")
     'BMS* \\\\& 50 \\\\% of $\\\\lambda$'
     """
     plain = unicodedata.normalize("NFC", " ".join(text.split()))
     written = "".join(_character(character) for character in plain)
-    return "{}" + written if written.startswith(("*", "[")) else written  # at its head a row ends in a command
+    return (
+        "{}" + written if written.startswith(("*", "[")) else written
+    )  # after \\, LaTeX would read these as arguments
 
 
 def _character(character: str) -> str:
@@ -43,14 +45,14 @@ def _character(character: str) -> str:
     greek = unicodedata.name(character, "").removeprefix("GREEK SMALL LETTER ").lower().replace("lamda", "lambda")
     if greek in _GREEK:
         return f"$\\{greek}$"
-    if "\u00c0" <= character <= "\u017f":  # letters with accents, which every LaTeX since 2018 reads
+    if "\u00c0" <= character <= "\u017f":  # accented letters, which LaTeX reads since 2018
         return character
     return f"[U+{ord(character):04X}]"
 
 
 def latex_tables(studies: Iterable[Study], results: Mapping[Cell, StoredResult]) -> str:
-    """Return every sheet with a measured number as a table; a figure's has one row for each place on its x axis."""
-    parts = ["% Every table stands alone and needs \\usepackage{booktabs}."]
+    """Return every sheet with a measured number as a table; a figure has one row per point of its x axis."""
+    parts = ["% Each table can be used alone and needs \\usepackage{booktabs}."]
     labels: Counter[str] = Counter()  # two studies may have one name
     for study in studies:
         for i, sheet in enumerate(study.sheets, start=1):
@@ -88,16 +90,16 @@ def _table(study: Study, sheet: Sheet, lines: Sequence[Sequence[TableCell]], lab
 
 def _caption(study: Study, sheet: Sheet, lines: Sequence[Sequence[TableCell]]) -> str:
     parts = [escape(", ".join(dict.fromkeys(filter(None, (study.title, sheet.label))))) + "."]
-    parts.append("Percent, with half of the 95\\,\\% interval.")
+    parts.append("Percent, with 95\\,\\% CI half-widths.")
     if any(all(place.here is None for place in line) for line in lines):
-        parts.append("$^\\dagger$: as the paper prints it.")
+        parts.append("$^\\dagger$: value from the paper.")
     if sheet.elsewhere:
-        parts.append(f"The paper's values are of {escape(sheet.elsewhere)}.")
+        parts.append(f"The paper's values are for {escape(sheet.elsewhere)}.")
     return " ".join(parts)
 
 
 def _groups(columns: Sequence[Column], heads: int) -> Iterator[str]:
-    """Yield the row of column groups and the lines under them, if there are groups."""
+    """Yield the row of column groups and the rules below it, if there are groups."""
     if not any(column.group for column in columns):
         return
     cells, rules, at = [""] * heads, "", heads + 1

@@ -1,4 +1,4 @@
-"""A report as Markdown: the same numbers as the page, in tables that a terminal or a forge shows."""
+"""A report as Markdown: the same numbers as the page, as plain tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SIGNS = {"level": "≈", "above": "▲", "below": "▼"}
 
 
 def escape(text: str) -> str:
-    r"""Write plain text so that Markdown prints it, also within a table.
+    r"""Escape plain text for Markdown, also within a table.
 
     >>> escape("BMS* | a_b")
     'BMS\\* \\| a\\_b'
@@ -29,7 +29,7 @@ def escape(text: str) -> str:
 
 
 def markdown_report(report: Report, outcome: RunResult) -> str:
-    """Return the whole report; what a clock measured stands under its last heading."""
+    """Return the whole report; measured times are under its last heading."""
     parts = [
         "# Methods on the same episodes"
         if report.boards
@@ -50,12 +50,12 @@ def markdown_report(report: Report, outcome: RunResult) -> str:
 def _summary(report: Report) -> str:
     tally, verdicts = report.tally, report.verdicts
     return (
-        f"{len(report.measured)} of {len(report.cells)} cells are measured. Of {tally.judged} values of the paper that "
-        f"stand beside them, {tally.level} are met, {tally.above} are below ours and {tally.below} above. "
-        f"{verdicts['holds']} claims hold, {verdicts['does not hold']} do not, {verdicts['cannot be told']} cannot be "
-        "told.\n\n"
-        "Numbers are percent ± half of the 95 % interval: **ours**, the paper's, and the difference with ≈ where the "
-        "intervals meet, ▲ where ours is above, ▼ where it is below."
+        f"{len(report.measured)} of {len(report.cells)} cells are measured. {tally.judged} can be compared with "
+        f"the paper: {tally.level} agree, {tally.above} are above its value and {tally.below} below. "
+        f"{verdicts['holds']} claims hold, {verdicts['does not hold']} do not, {verdicts['cannot be told']} are "
+        "inconclusive.\n\n"
+        "Numbers are percent ± 95 % CI half-width: **ours**, the paper's, and the difference with ≈ if the intervals "
+        "overlap, ▲ if ours is above, ▼ if it is below."
     )
 
 
@@ -87,7 +87,7 @@ def _section(section: Section) -> Iterator[str]:
             yield f"### {escape(shown.sheet.label)}"
             yield _gaussianity(shown.facts)
         else:
-            yield f"{escape(shown.sheet.label)}: drawn on the page."
+            yield f"{escape(shown.sheet.label)}: see the figure on the page."
 
 
 def _sheet(shown: SheetView) -> str:
@@ -98,12 +98,12 @@ def _sheet(shown: SheetView) -> str:
         if group.label:
             rows.append([f"*{escape(group.label)}*", *[""] * (heads - 1 + len(columns))])
         rows.extend([*map(escape, texts(row, heads)), *map(_place, line)] for row, line in group.rows)
-    note = f"\n\nThe paper's values are of {escape(sheet.elsewhere)}, another bank." if sheet.elsewhere else ""
+    note = f"\n\nThe paper's values are for {escape(sheet.elsewhere)}, a different bank." if sheet.elsewhere else ""
     return _table([*map(escape, sheet.heads), *map(escape, columns)], rows, heads) + note
 
 
 def _board(board: Board) -> Iterator[str]:
-    """Methods ranked, with the difference to one of them on the same episodes; then those that break."""
+    """Yield the ranking, the difference to the reference method, and the methods that break."""
     heads = [" ".join(part for part in (column.group, column.label) if part) for column in board.sheet.columns]
     yield _table(["Method", *map(escape, heads)], [[escape(r.label), *map(_spot, r.spots)] for r in board.ranks])
     if board.against:
@@ -143,7 +143,7 @@ def _gaussianity(facts: Mapping[str, Any]) -> str:
 def _meetings(report: Report) -> Iterator[str]:
     if report.meetings:
         yield "## On the same episodes"
-        yield "Points of percent ± half of the 95 % interval, and the episodes won / tied / lost."
+        yield "Percentage points ± 95 % CI half-width, and the episodes won / tied / lost."
     for meeting in report.meetings:
         yield f"### {escape(str(meeting.bank))}"
         heads = ["Setting", "Against", *(f"{recipe.way}-way {recipe.shot}-shot" for recipe in meeting.recipes)]
@@ -159,6 +159,6 @@ def _match(match: Match | None) -> str:
 
 
 def _table(heads: Sequence[str], rows: Iterable[Iterable[str]], words: int = 1) -> str:
-    """Write a table whose first columns are words and stand left, and whose others are numbers."""
+    """Format a table; the first `words` columns are text, the others are numbers."""
     rule = ["---"] * words + ["---:"] * (len(heads) - words)
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, rule, *rows))

@@ -1,4 +1,4 @@
-"""What every page shares: templates, the way numbers are written, and a file that is there whole or not at all."""
+"""What all pages share: templates, number formats, and writing the file atomically."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ DASH = "\N{EN DASH}"  # where there is no number
 
 
 def write_page(path: str | os.PathLike[str], template: str, **content: Any) -> None:
-    """Fill a template of this folder and write it; until all of it is on the disk, `path` keeps what it held."""
+    """Render a template of this folder and write it atomically."""
     html = _environment().get_template(template).render(**content)
     with replacing(path) as temporary:
-        temporary.write_bytes(html.encode("utf-8", errors="replace"))  # names may hold bytes that never were text
+        temporary.write_bytes(html.encode("utf-8", errors="replace"))  # names may hold undecodable bytes
 
 
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("sinkshot.report", ""),
-        autoescape=True,  # names of banks and classes come from files of strangers
+        autoescape=True,  # names of banks and classes come from untrusted files
         finalize=_shown,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -35,12 +35,12 @@ def _environment() -> jinja2.Environment:
 
 
 def _shown(value: Any) -> Any:
-    """Escape control characters in a name or text; what is HTML already stays."""
+    """Escape control characters in a string; markup stays as it is."""
     return "\n".join(map(printable, value.split("\n"))) if type(value) is str else value
 
 
 def percent(share: float, digits: int = 2) -> str:
-    """Write a share of one in percent.
+    """Format a fraction as percent.
 
     >>> percent(0.87914)
     '87.91'
@@ -49,7 +49,7 @@ def percent(share: float, digits: int = 2) -> str:
 
 
 def number(value: float, digits: int = 2) -> str:
-    """Write a number with a true minus sign, and none on a zero.
+    """Format a number with a true minus sign, and none on a zero.
 
     >>> number(-1.5), number(-0.001)
     ('−1.50', '0.00')
@@ -58,7 +58,7 @@ def number(value: float, digits: int = 2) -> str:
 
 
 def signed(value: float, digits: int = 2) -> str:
-    """Write a difference with its sign; one that rounds to zero has none.
+    """Format a difference with its sign; one that rounds to zero has none.
 
     >>> signed(-0.5), signed(0.001)
     ('−0.50', '0.00')
@@ -67,7 +67,7 @@ def signed(value: float, digits: int = 2) -> str:
 
 
 def count(whole: int) -> str:
-    """Write a whole number with its thousands apart.
+    """Format an integer with thousands separators.
 
     >>> count(12000)
     '12,000'
@@ -76,7 +76,7 @@ def count(whole: int) -> str:
 
 
 def seconds(duration: float) -> str:
-    """Write seconds to three digits, or whole ones.
+    """Format seconds to three digits, without decimals from 100 on.
 
     >>> seconds(0.0417), seconds(3.14159), seconds(123.4)
     ('0.042', '3.14', '123')
