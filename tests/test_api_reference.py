@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
+import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,7 +16,8 @@ import sinkshot
 
 validate = pytest.importorskip("numpydoc.validate")  # of the extra [docs]
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "docs" / "_ext"))
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "docs" / "_ext"))
 import api_page  # noqa: E402
 
 MISSING = {"GL08", "PR01", "PR02", "PR03", "PR07", "RT01", "RT03"}
@@ -39,6 +43,18 @@ def test_every_public_name_is_on_the_page():
         *api_page.public_names(),
         *(f"sinkshot.{name}" for name in api_page.DATA),
     }
+
+
+def test_a_type_checker_knows_every_public_name(tmp_path):
+    lines = [f"reveal_type(sinkshot.{name})" for name in sinkshot.__all__]
+    (tmp_path / "front_door.py").write_text("\n".join(["import sinkshot", *lines]))
+    source = Path(sinkshot.__file__).parents[1]
+    words = ["--config-file", ROOT / "pyproject.toml", "--cache-dir", tmp_path / "cache", tmp_path / "front_door.py"]
+    environment = {**os.environ, "MYPYPATH": str(source)}
+    command = [sys.executable, "-m", "mypy", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
+    types = dict(zip(sinkshot.__all__, re.findall(r'Revealed type is "(.*)"', done.stdout), strict=True))
+    assert {name: kind for name, kind in types.items() if kind == "Any"} == {}
 
 
 @pytest.mark.parametrize("name", api_page.public_names())

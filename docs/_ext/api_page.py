@@ -20,6 +20,7 @@ MODULES = {
     "sinkshot.preprocess": ("Preprocessing chains", ["apply", "parse", "spell", "run", "Prepared", "Step"]),
     "sinkshot.methods": ("The registry of methods", ["Method", "get"]),
     "sinkshot.open_set": ("Open-set measures", ["auroc", "aupr", "fpr_at_tpr"]),
+    "sinkshot.calibration": ("Calibration, risk and coverage", ["Confidence"]),
     "sinkshot.tuning": ("What a search returns", ["Tuned", "Candidate"]),
 }
 DATA = {

@@ -1,7 +1,7 @@
 """SinkShot: few-shot classification on frozen features. Label thousands from a handful."""
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sinkshot.bank import FeatureBank, load
 from sinkshot.episodes import Episodes, Recipe, draw
@@ -12,26 +12,35 @@ from sinkshot.task import Scores, Task
 
 __version__ = "0.1.0"
 
+if TYPE_CHECKING:
+    from sinkshot.estimators import PEME, BMSClassifier, FewShotClassifier, NearestClassMean, SoftKMeansClassifier
+    from sinkshot.tuning import tune
+
 _ESTIMATORS = ("FewShotClassifier", "PEME", "BMSClassifier", "NearestClassMean", "SoftKMeansClassifier")
 _LATER = dict.fromkeys(_ESTIMATORS, "sinkshot.estimators") | {"tune": "sinkshot.tuning"}
 
-__all__ = [
-    "FeatureBank",
-    "load",
-    "Episodes",
-    "Recipe",
-    "draw",
-    "Task",
-    "Scores",
+__all__ = [  # written out, so that type checkers can read it
     "METHODS",
-    "register",
-    "Result",
-    "Paired",
-    "evaluate",
-    "compare",
-    "InputError",
+    "PEME",
+    "BMSClassifier",
     "DataWarning",
-    *_LATER,
+    "Episodes",
+    "FeatureBank",
+    "FewShotClassifier",
+    "InputError",
+    "NearestClassMean",
+    "Paired",
+    "Recipe",
+    "Result",
+    "Scores",
+    "SoftKMeansClassifier",
+    "Task",
+    "compare",
+    "draw",
+    "evaluate",
+    "load",
+    "register",
+    "tune",
 ]
 
 

@@ -62,6 +62,24 @@ class Confidence:
     Sums of histograms are exact. `ece` comes from the 15 bins. What depends on the order of the queries (`aurc`,
     `coverage`) comes from 3,073 ranks, spaced by the doubt 1 - confidence: 128 for each factor of two from 1 down to
     2^-24. Queries of one rank count as equally confident.
+
+    Parameters
+    ----------
+    ranked : array of shape (2, 3073)
+        Queries and right ones by rank, surest first.
+    binned : array of shape (4, 15)
+        Queries, right ones, sums of confidences and of their squares by bin.
+
+    See Also
+    --------
+    sinkshot.Result : Holds one in `confidence`.
+
+    Examples
+    --------
+    >>> from sinkshot.calibration import Confidence
+    >>> some = Confidence.of([[0.9, 0.1], [0.8, 0.2]], [0, 1])
+    >>> some.queries, some.accuracy, round(some.ece, 3)
+    (2, 0.5, 0.45)
     """
 
     ranked: Ints = field(default_factory=lambda: np.zeros((2, RANKS), np.int64))  # queries, right ones; surest first
@@ -69,8 +87,22 @@ class Confidence:
 
     @classmethod
     def of(cls, probabilities: Array, labels: Array) -> Confidence:
-        """Count queries with probabilities [..., way] and labels [...]; label -1 is an unknown class, not counted.
+        """Count queries.
 
+        Parameters
+        ----------
+        probabilities : array of shape (..., way)
+            Class probabilities.
+        labels : array of shape (...)
+            True classes; -1 is an unknown class, which is not counted.
+
+        Returns
+        -------
+        Confidence
+            Their histogram.
+
+        Examples
+        --------
         >>> round(Confidence.of([[0.9, 0.1], [0.8, 0.2]], [0, 1]).ece, 3)
         0.45
         """
@@ -163,18 +195,46 @@ class Confidence:
         return float((rate * (end - start) + (before - rate * start) * harmonic).sum() / self.queries)
 
     def coverage(self, accuracy: float) -> float:
-        """Largest share of queries, the most confident first, that are labelled right at this rate; 0 if none is."""
+        """Return the largest share of queries, the most confident first, that are labelled right at this rate.
+
+        Parameters
+        ----------
+        accuracy : float
+            The rate, such as 0.95.
+
+        Returns
+        -------
+        float
+            The share; 0 if there is none.
+        """
         queries, errors = self._falling
         enough = np.flatnonzero((queries - errors) / queries >= accuracy)
         return float(queries[enough[-1]] / self.queries) if len(enough) else 0.0
 
     def to_bytes(self) -> bytes:
-        """Pack the histogram for a file."""
+        """Pack the histogram for a file.
+
+        Returns
+        -------
+        bytes
+            Compressed counts.
+        """
         return zlib.compress(np.concatenate([self.ranked.ravel(), self.binned.ravel()]).astype("<i8").tobytes())
 
     @classmethod
     def from_bytes(cls, packed: bytes) -> Confidence:
-        """Unpack what `to_bytes` made; ValueError where it is something else."""
+        """Unpack what `to_bytes` made; ValueError where it is something else.
+
+        Parameters
+        ----------
+        packed : bytes
+            What `to_bytes` returned.
+
+        Returns
+        -------
+        Confidence
+            The histogram.
+        """
         try:
             numbers = np.frombuffer(zlib.decompress(packed), "<i8").astype(np.int64)
         except zlib.error as error:

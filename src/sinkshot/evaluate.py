@@ -182,11 +182,33 @@ class Result:
         return None if (values := self.values(metric)) is None else float(values.mean())
 
     def pooled(self, metric: str) -> float | None:
-        """Return a metric of all queries together, by a name in `calibration.POOLED`; None where it is not known."""
+        """Return a metric of all queries together.
+
+        Parameters
+        ----------
+        metric : str
+            "ece", "ece_null", "aurc", "coverage95" or "coverage99".
+
+        Returns
+        -------
+        float or None
+            None where it was not measured.
+        """
         return None if self.confidence is None else POOLED[metric](self.confidence)
 
     def value(self, metric: str) -> float | None:
-        """Return any metric by its name; None where it is not known."""
+        """Return any metric by its name.
+
+        Parameters
+        ----------
+        metric : str
+            As in `values` or `pooled`.
+
+        Returns
+        -------
+        float or None
+            None where it was not measured.
+        """
         return self.pooled(metric) if metric in POOLED else self.mean(metric)
 
     def to_dict(self) -> dict[str, Any]:
