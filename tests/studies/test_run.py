@@ -23,7 +23,7 @@ from sinkshot import FeatureBank, threads
 from sinkshot.errors import InputError
 from sinkshot.studies.code_version import code_version
 from sinkshot.studies.merge import merge, selection, selection_seed
-from sinkshot.studies.processes import _pool
+from sinkshot.studies.processes import in_processes
 from sinkshot.studies.run import RunStopped
 from sinkshot.studies.study import BankKey, Measure
 
@@ -127,16 +127,37 @@ LONG = tuple(cell("bms", shot=2, hyper={"epochs": 10, "lam": float(lam)}, episod
 
 
 def test_workers_share_the_cores_out_among_them():
-    with _pool(2) as pool:
-        assert pool.submit(threads.cores).result() == max(1, threads.cores() // 2)
+    answers = [str(error) for _, error in in_processes([CoresOfWorker(), CoresOfWorker()], 2)]
+    assert answers == 2 * [str(max(1, threads.cores() // 2))]
+
+
+class CoresOfWorker:
+    """In place of a chunk: its worker answers how many cores it has."""
+
+    @property
+    def resolved(self):
+        raise InputError(str(threads.cores()))
+
+
+class Unforeseen(CoresOfWorker):
+    """In place of a chunk: its worker meets an error that cannot be sent."""
+
+    @property
+    def resolved(self):
+        raise type("Local", (Exception,), {})("only here")
+
+
+def test_an_unforeseen_error_in_a_worker_comes_home():
+    with pytest.raises(RuntimeError, match="Local: only here"):
+        list(in_processes([Unforeseen(), Unforeseen()], 2))
 
 
 INTERRUPTED = f"""{ACCEPT_SIGINT}
 import os, subprocess, sys
-from sinkshot.studies.processes import _interrupts_held_back
+from sinkshot.studies.processes import _signals_held_back
 
 try:
-    with _interrupts_held_back():
+    with _signals_held_back():
         signal.raise_signal(signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)
         child = subprocess.run([sys.executable, "-c", "import signal; signal.raise_signal(signal.SIGINT)"])
@@ -156,6 +177,54 @@ def calm(tmp_path_factory, blobs):
     """The numbers of a run of `LONG` that nothing disturbed."""
     folder = tmp_path_factory.mktemp("calm")
     return numbers(measured(folder / "calm.sqlite", save(blobs, folder), *LONG, workers=1))
+
+
+def alter(file, how, other):
+    if how == "deleted":
+        file.unlink()
+    elif how == "cut short":
+        os.truncate(file, file.stat().st_size // 2)
+    else:
+        other.save(file)
+
+
+@pytest.mark.parametrize(
+    ("how", "workers"),
+    [
+        ("deleted", 1),
+        ("deleted", 2),
+        *(pytest.param(how, 2, marks=pytest.mark.slow) for how in ("cut short", "replaced")),
+    ],
+)
+def test_a_bank_that_changes_ends_the_run_in_a_sentence_and_what_is_done_is_kept(
+    tmp_path, place, blobs, calm, how, workers
+):
+    catalogue = save(blobs, tmp_path)
+    file = tmp_path / "toy_net_novel.safetensors"
+    other = FeatureBank(np.array(blobs.features) + 1, blobs.labels, blobs.class_names)
+
+    def meddle(state):
+        if state.episodes_left < 5000 and not altered:
+            altered.append(alter(file, how, other))
+
+    altered = []
+    with pytest.raises(InputError, match=r"novel.safetensors was (deleted|changed) while .* of 3 cells are finished"):
+        measured(place, catalogue, *LONG, workers=workers, progress=meddle)
+    assert multiprocessing.active_children() == []
+    kept = query(place, "SELECT cell, first FROM chunks")
+    assert 2 <= len(kept) < 6
+    query(place, "UPDATE chunks SET finished = 'before'")
+    blobs.save(file)
+    after = measured(place, catalogue, *LONG, workers=1)
+    assert len(query(place, "SELECT * FROM chunks WHERE finished = 'before'")) == len(kept)
+    assert numbers(after) == calm
+
+
+def test_a_bank_that_is_written_again_with_the_same_features_does_not_end_a_run(tmp_path, place, blobs):
+    catalogue = save(blobs, tmp_path)
+    file = tmp_path / "toy_net_novel.safetensors"
+    outcome = measured(place, catalogue, *LONG, workers=1, progress=lambda _: blobs.save(file))
+    assert len(outcome.results) == 3
 
 
 @pytest.mark.slow

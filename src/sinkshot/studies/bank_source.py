@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from dataclasses import dataclass
 from threading import Lock
@@ -19,6 +20,10 @@ class UnsuitableWorker(InputError):
     """This process cannot compute a chunk, though another might."""
 
 
+class BankChanged(InputError):
+    """The files of a bank were replaced, cut short or deleted while a run used them."""
+
+
 @dataclass(frozen=True)
 class BankSource:
     """The files of a bank and the hash of its content."""
@@ -33,6 +38,18 @@ class BankSource:
             bank = _BANKS.pop(self.content, None) or self._read_again()
             _keep(self.content, bank)
             return bank
+
+    def check_unchanged(self) -> None:
+        """Refuse files that were replaced, cut short or deleted since this process first opened them."""
+        known, now = _STATES.get(self.files), _states(self.files)
+        if known is None or known == now:
+            return
+        if gone := [file for file, state in zip(self.files, now, strict=True) if state is None]:
+            raise BankChanged(f"{gone[0]} was deleted while the run used it.")
+        if _content(self.key, self.files) != self.content:
+            changed = next(file for file, a, b in zip(self.files, known, now, strict=True) if a != b)
+            raise BankChanged(f"{changed} was changed while the run used it.")
+        _STATES[self.files] = now  # written again, or touched
 
     def _read_again(self) -> FeatureBank:
         try:
@@ -50,13 +67,17 @@ def find_bank(key: BankKey, catalogue: Catalogue) -> BankSource:
     if isinstance(found, Missing):
         raise InputError(str(found))
     files = tuple(map(str, found))
+    states = _states(files)
     bank = _read(key, files)
+    if None not in states:
+        _STATES[files] = states
     source = BankSource(key, files, bank.content_hash())
     with _OPENING:
         _keep(source.content, bank)
     return source
 
 
+_STATES: dict[tuple[str, ...], list[tuple[int, ...] | None]] = {}  # of files when they were first opened, by bank
 _BANKS: OrderedDict[str, FeatureBank] = OrderedDict()
 _OPENING = Lock()
 
@@ -71,3 +92,24 @@ def _keep(content: str, bank: FeatureBank) -> None:
 def _read(key: BankKey, files: tuple[str, ...]) -> FeatureBank:
     banks = [load(file) for file in files]
     return banks[0] if len(banks) == 1 else merge(banks, key.backbones)
+
+
+def _content(key: BankKey, files: tuple[str, ...]) -> str | None:
+    """Return the hash of what files hold now; None where that is no bank."""
+    try:
+        return _read(key, files).content_hash()
+    except InputError:
+        return None
+
+
+def _states(files: tuple[str, ...]) -> list[tuple[int, ...] | None]:
+    """Return for each file what changes when it is written or replaced; None if it is not there."""
+    return [_state(file) for file in files]
+
+
+def _state(file: str) -> tuple[int, ...] | None:
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns, found.st_ino, found.st_dev

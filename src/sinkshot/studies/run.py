@@ -15,7 +15,7 @@ from typing import Any
 
 from sinkshot.engines import check_torch
 from sinkshot.errors import DataWarning, InputError, whole
-from sinkshot.studies.bank_source import BankSource, find_bank
+from sinkshot.studies.bank_source import BankChanged, BankSource, UnsuitableWorker, find_bank
 from sinkshot.studies.catalogue import Catalogue
 from sinkshot.studies.chunks import Chunk, missing_chunks
 from sinkshot.studies.claims import Judgement, judge
@@ -128,6 +128,11 @@ def run(
         failed = _measure(chunks, store, meter, fresh, workers, scheduler)
     except KeyboardInterrupt:
         raise RunStopped(meter.done, meter.cells) from None
+    except (BankChanged, UnsuitableWorker) as reason:
+        raise InputError(
+            f"{reason} {meter.done} of {meter.cells} cells are finished and kept in {store.path}. With the features as "
+            "they were, the same command goes on from there; with others it begins anew."
+        ) from reason
     results: dict[Cell, StoredResult] = {}
     for cell, resolved in cells.items():
         if (error := failed.get(resolved.key)) is not None:
@@ -153,6 +158,7 @@ def _measure(
 ) -> dict[CellKey, InputError]:
     """Compute chunks and store them; return the cells that cannot be measured, and why."""
     failed: dict[CellKey, InputError] = {}
+    check = _check_banks if scheduler is None else _trust_banks
 
     def coming() -> Iterator[Chunk]:
         """Skip a chunk if its cell has failed, or if another run has stored it meanwhile."""
@@ -162,6 +168,7 @@ def _measure(
             if not fresh and store.present(chunk.resolved).get(chunk.first, 0) >= chunk.count:
                 meter.add(chunk, None)
             else:
+                check(chunk)
                 yield chunk
 
     with warnings.catch_warnings(), closing(_computed(chunks, coming(), workers, scheduler)) as computed:
@@ -173,7 +180,18 @@ def _measure(
             elif chunk.resolved.key not in failed:
                 store.add(chunk.resolved, chunk.first, result)
                 meter.add(chunk, result)
+            check(chunk)
     return failed
+
+
+def _trust_banks(_chunk: Chunk) -> None:
+    """Go on: workers of a cluster that cannot open a bank as it was get it from this process, which holds it."""
+
+
+def _check_banks(chunk: Chunk) -> None:
+    """Refuse to go on with features that are not those that the run began with."""
+    for source in filter(None, (chunk.resolved.bank, chunk.resolved.base)):
+        source.check_unchanged()
 
 
 def _computed(
