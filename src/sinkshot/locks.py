@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sinkshot.errors import InputError
+from sinkshot.foreign import limits, texts
 
 TRIES = 100  # to take a lock whose file goes away in that moment
 
@@ -74,7 +75,7 @@ def _sign(handle: int) -> None:
 
 def _holder(file: Path) -> str:
     try:
-        told = json.loads(file.read_text(encoding="utf-8"))
+        told = texts.json_object(texts.text(file, limits.JSON))
         return f"process {told['process']} on {told['host']}"
     except (OSError, ValueError, KeyError, TypeError):  # it has only begun, or just ended
         return "another process"

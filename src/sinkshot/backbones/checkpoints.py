@@ -25,6 +25,7 @@ from sinkshot.files import replacing
 from sinkshot.foreign import texts
 from sinkshot.foreign.files import opened
 from sinkshot.foreign.pickles import NameRefused
+from sinkshot.foreign.tensors import tensors
 
 VERSION = 1
 WRAPPERS = ("module.", "_orig_mod.", "feature.", "backbone.", "encoder.", "network.", "model.")  # stand before names
@@ -133,12 +134,10 @@ def _unwrapped(key: str) -> str:
 
 
 def _safetensors(file: Path) -> tuple[dict[str, Any] | None, dict[str, Tensor]]:
-    from safetensors import safe_open
-
     try:
-        with safe_open(file, framework="pt") as opened:
-            state = {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118 (it is no dict)
-            text = (opened.metadata() or {}).get("sinkshot")
+        with tensors(file, "pt") as found:
+            state = {key: found.get_tensor(key) for key in found.keys()}  # noqa: SIM118 (it is no dict)
+            text = (found.metadata() or {}).get("sinkshot")
         header = None if text is None else texts.json_value(text, "its header")
     except Exception as error:  # a damaged file makes its parsers raise almost anything
         raise InputError(f"{file} is truncated, damaged or no .safetensors file ({error}); make it again.") from error

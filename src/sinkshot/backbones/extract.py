@@ -24,7 +24,7 @@ from sinkshot.backbones.fingerprints import fingerprints
 from sinkshot.backbones.networks import SMALLEST, Network
 from sinkshot.errors import InputError, unknown_name, whole
 from sinkshot.foreign import texts
-from sinkshot.foreign.files import opened
+from sinkshot.foreign.tensors import tensors
 from sinkshot.formats.resumable_writer import STORES, ResumableWriter
 from sinkshot.preprocess import parse, run
 
@@ -196,14 +196,13 @@ def base_means_in(path: str | Path, backbone: Backbone) -> dict[str, NDArray[np.
 
     They must come from the same weights, as far as the bank tells.
     """
-    from safetensors import SafetensorError, safe_open
+    from safetensors import SafetensorError
 
     from sinkshot.bank import load
     from sinkshot.formats.native import read_header
 
     try:
-        opened(path).close()
-        with safe_open(path, framework="np") as file:
+        with tensors(path, "np") as file:
             names, text = set(file.keys()), (file.metadata() or {}).get("sinkshot")
             if text is not None and "class_names" not in texts.json_object(text, "its header"):
                 raise InputError(f"{path} holds no features, but the weights of a network; give a bank.")

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from sinkshot.backbones.checkpoints import write
 from sinkshot.errors import InputError
 from sinkshot.foreign import texts
+from sinkshot.foreign.tensors import tensors
 
 VERSION = 1
 FILE = "state.safetensors"
@@ -54,18 +55,16 @@ def save(
 
 def load(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Read facts and tensors."""
-    from safetensors import safe_open
-
     try:
-        with safe_open(path, framework="pt") as opened:
-            tensors = {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118 (it is no dict)
+        with tensors(path, "pt") as opened:
+            found = {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118 (it is no dict)
             facts = texts.json_object((opened.metadata() or {})["training"])
         version = _checked(facts)
     except Exception as error:  # a damaged file makes its parsers raise almost anything
         raise InputError(f"{path} is no state of a training run, or a damaged one ({error}).") from error
     if version > VERSION:
         raise InputError(f"{path} has format version {version}, this SinkShot reads up to {VERSION}.")
-    return facts, tensors
+    return facts, found
 
 
 def _checked(facts: dict[str, Any]) -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sinkshot.cli._console import guarded, out, print_json, say
+from sinkshot.cli.limit_options import ImageFormats, MaxMemory
 from sinkshot.cli.set_option import parse_settings, parse_value
 from sinkshot.errors import InputError
 from sinkshot.progress import LINE_EVERY, ProgressReporter, duration
@@ -53,6 +54,8 @@ def extract(
         bool, typer.Option("--decode", help="Decode every image before starting, not only its header.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    max_memory: MaxMemory = None,
+    image_formats: ImageFormats = None,
 ) -> None:
     """Extract features of images into a feature bank.
 
@@ -60,6 +63,7 @@ def extract(
 
     Example: sinkshot extract photos --weights wrn.safetensors --out photos_wrn-28-10_all.safetensors
     """
+    del max_memory, image_formats  # their callbacks have been called
     _needs_torch()
     from dataclasses import replace
 

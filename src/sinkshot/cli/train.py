@@ -13,6 +13,7 @@ import typer
 
 from sinkshot.cli._console import FAILED, exit_code, guarded, out, percent, print_json, say
 from sinkshot.cli._signals import receive
+from sinkshot.cli.limit_options import ImageFormats, MaxMemory
 from sinkshot.cli.set_option import parse_settings
 from sinkshot.errors import InputError
 from sinkshot.progress import ProgressReporter
@@ -49,11 +50,14 @@ def train(
         bool, typer.Option("--decode", help="Decode every image before starting, not only its header.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    max_memory: MaxMemory = None,
+    image_formats: ImageFormats = None,
 ) -> None:
     """Train a backbone on base classes; few-shot accuracy on validation classes picks the best weights.
 
     Example: sinkshot train cifar-100-python.tar.gz --recipe cifar-fs_wrn-28-10 --out runs/wrn
     """
+    del max_memory, image_formats  # their callbacks have been called
     _needs_torch()
     from sinkshot.backbones import processes, recipes, state
     from sinkshot.backbones.train import must_be_free

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from sinkshot.arrays import blocks
 from sinkshot.errors import InputError
 from sinkshot.foreign import texts
+from sinkshot.foreign.tensors import tensors
 from sinkshot.formats import BankContent, source
 
 VERSION = 1
@@ -32,9 +33,7 @@ VERSION = 1
 
 def read(path: Path) -> BankContent:
     """Read a bank, decoding features block by block into float32."""
-    from safetensors import safe_open
-
-    with safe_open(path, framework="np") as file:
+    with tensors(path, "np") as file:
         names = set(file.keys())
         if missing := {"features", "labels"} - names:
             held = ", ".join(sorted(names)[:20]) or "none"

@@ -25,6 +25,7 @@ from sinkshot.arrays import blocks
 from sinkshot.errors import InputError
 from sinkshot.files import reach_the_disk, replacing
 from sinkshot.foreign import limits, texts
+from sinkshot.foreign.files import content
 from sinkshot.formats.native import header_of, narrow
 
 STORES: dict[str, tuple[str, np.dtype[Any]]] = {
@@ -144,7 +145,7 @@ class ResumableWriter:
         try:
             state = texts.json_object(texts.text(self.state, limits.JSON))
             rows, self.other = int(state["rows"]), state["work"] != self.work
-            stamps = np.frombuffer(self.marks.read_bytes(), "<u4")[:rows]
+            stamps = np.frombuffer(content(self.marks, limits.LIST), "<u4")[:rows]
         except FileNotFoundError:
             self.other = self.state.exists()
             return 0
