@@ -181,6 +181,7 @@ def test_renaming_classes_renames_the_answer(names, kind, seed):
     assert np.allclose(other.predict_proba(x)[:, names], model.predict_proba(x), atol=1e-6)
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(st.sampled_from(CLASSIFIERS), st.integers(0, 2**16))
 def test_the_order_of_rows_does_not_matter(kind, seed):

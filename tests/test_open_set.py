@@ -18,6 +18,7 @@ def fpr_of_curve(strange, scores, tpr):
     return alarms[hits >= tpr - 1e-9][0]
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=2, max_size=40).filter(
         lambda pairs: len({strange for _, strange in pairs}) == 2

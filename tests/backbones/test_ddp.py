@@ -19,12 +19,12 @@ from sinkshot.backbones.train import train
 
 pytest.importorskip("lightning_fabric")
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """
 import sys, torch
 import torch.distributed as dist
 from sinkshot.backbones.batchnorm import share_batch_norm
-
-pytestmark = pytest.mark.slow
 
 rank, port = int(sys.argv[1]), sys.argv[2]
 dist.init_process_group("gloo", init_method=f"file://{port}", rank=rank, world_size=2)

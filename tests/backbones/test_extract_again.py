@@ -42,6 +42,7 @@ KILLED = """
 """
 
 
+@pytest.mark.slow
 def test_a_killed_extraction_goes_on_and_ends_with_the_same_bytes(tmp_path, weights, images):
     """While it lives, no other process writes the same bank."""
     backbone = checkpoints.load(weights)

@@ -96,6 +96,7 @@ def test_mixing_keeps_the_precision_of_the_activations(tiny, images):
         assert half(images.bfloat16(), (1, torch.arange(5), torch.tensor(0.5))).dtype == torch.bfloat16
 
 
+@pytest.mark.slow
 def test_a_network_is_one_graph_for_the_compiler(tiny, images):
     torch.compiler.reset()  # networks of other tests share the code
     compiled = torch.compile(tiny, backend="eager", fullgraph=True)

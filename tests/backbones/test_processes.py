@@ -11,6 +11,8 @@ import time
 import psutil
 import pytest
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """
 import os, signal, sys, time
 import typer
@@ -47,9 +49,6 @@ GO_ON = (
     "Run the same command with --resume to continue from the last save. SINKSHOT_DEBUG=1 shows the output of all "
     "processes."
 )
-
-
-pytestmark = pytest.mark.slow
 
 
 def started(tmp_path, first, second):

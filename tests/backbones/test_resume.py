@@ -85,6 +85,7 @@ def _last_step(metrics):
     return int(lines[-1].split(",")[0]) if len(lines) > 1 and lines[-1].split(",")[0].isdigit() else 0
 
 
+@pytest.mark.slow
 def test_stopping_again_and_again_changes_nothing(toy, undisturbed, tmp_path):
     base, other, calls = load(toy / "base"), load(toy / "other"), 0
     for steps in (1, 6, 31, 7, 1000):  # between two rows of metrics, too
@@ -102,6 +103,7 @@ def test_stopping_again_and_again_changes_nothing(toy, undisturbed, tmp_path):
     assert same_weights(tmp_path, undisturbed)
 
 
+@pytest.mark.slow
 def test_a_time_limit_saves_and_stops(toy, undisturbed, tmp_path):
     base, other = load(toy / "base"), load(toy / "other")
     first = train(base, recipe(toy), tmp_path, validation=other, max_seconds=0.001, **QUIET)
@@ -110,6 +112,7 @@ def test_a_time_limit_saves_and_stops(toy, undisturbed, tmp_path):
     assert same_weights(tmp_path, undisturbed)
 
 
+@pytest.mark.slow
 def test_both_stages_of_the_published_recipe_resume_exactly(toy, tmp_path):
     changes = {"network": "wrn-28-10", "options": {"depth": 10, "widen": 1, "dropout": 0.3}, "size": 16, "stored": 20}
     short = {"stage.rotation.epochs": 2, "stage.mixup.epochs": 2, "stage.mixup.batch": 32, "ema": 0.9}
@@ -123,11 +126,13 @@ def test_both_stages_of_the_published_recipe_resume_exactly(toy, tmp_path):
     assert (tmp_path / "parts/last.safetensors").read_bytes() == (tmp_path / "whole/last.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 def test_streamed_images_train_as_held_ones_do(toy, undisturbed, tmp_path):
     train(load(toy / "base"), recipe(toy), tmp_path, validation=load(toy / "other"), hold="no", **QUIET)
     assert same_weights(tmp_path, undisturbed)
 
 
+@pytest.mark.slow
 def test_a_fitted_length_is_decided_once(toy, tmp_path):
     base, chosen = load(toy / "base"), recipe(toy, seconds=1.5)
     first = train(base, chosen, tmp_path, max_seconds=0.001, **QUIET)

@@ -94,6 +94,7 @@ def test_the_published_two_stages_run_on_any_images(toy, tmp_path):
     assert stages == ["rotation", "mixup"]
 
 
+@pytest.mark.slow
 def test_epochs_can_be_fitted_to_a_time(toy, tmp_path):
     base, _, root = toy
     recipe = recipes.read(recipe_file(root), {"seconds": 2.0, "stage.train.epochs": 1000})

@@ -126,6 +126,7 @@ def test_demo_prints_the_table_and_says_where_the_page_is(tmp_path):
     assert page.stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_a_terminal_without_our_signs_still_gets_its_table(npz):
     done = sinkshot_process("eval", npz, "--method", "ncm", *QUICK, PYTHONIOENCODING="ascii")
     assert done.returncode == 0

@@ -38,12 +38,14 @@ def test_a_closed_standard_output_is_refused_before_anything_is_computed():
     assert "standard output is closed" in refused(in_shell('"$@" >&-', *ENDLESS))
 
 
+@pytest.mark.slow
 def test_closed_standard_input_and_error_are_no_hindrance():
     done = in_shell('"$@" 2>&- <&-', *EVAL)
     assert done.returncode == 0
     assert '"accuracy"' in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
 @pytest.mark.parametrize("words", [EVAL, EVAL[:-1], ("methods",), ("--version",)], ids=str)
 def test_results_that_cannot_be_written_are_a_failure_in_one_sentence(words):
@@ -61,12 +63,14 @@ def test_a_working_folder_that_is_gone_is_said(tmp_path):
     assert "the working folder does not exist any more" in refused(done)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["bms", "tim-gd"])
 def test_a_number_of_threads_that_numba_cannot_have_is_refused(method):
     done = sinkshot_process("eval", BUNDLED, "--method", method, "--episodes", "600", NUMBA_NUM_THREADS="0")
     assert "NUMBA_NUM_THREADS is 0" in refused(done)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["bms", "tim-gd", "protolp"])
 def test_where_numba_may_not_compile_numpy_computes(method):
     done = sinkshot_process("eval", BUNDLED, "--method", method, "--episodes", "20", "--json", NUMBA_DISABLE_JIT="1")

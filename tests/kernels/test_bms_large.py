@@ -39,6 +39,7 @@ def test_answers_are_those_of_the_readable_code(variant, prior, epochs):
     np.testing.assert_allclose(weights, (reference.refine() @ rows)[0], atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, 511, 513, 5000, 40_000])
 def test_answers_do_not_depend_on_the_number_of_threads(rows, monkeypatch):
     task = pool(rows, 24, 4, np.float32)

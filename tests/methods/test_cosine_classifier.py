@@ -49,6 +49,7 @@ def test_the_number_of_steps_is_that_of_a_hundred_epochs_of_mini_batches():
     np.testing.assert_array_equal(auto, given)
 
 
+@pytest.mark.slow
 def test_accuracy_is_near_that_of_the_public_code_with_its_random_start_and_batches():
     torch = pytest.importorskip("torch")
     task, labels = episodes("5w5s15q", slice(4))

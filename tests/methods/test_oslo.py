@@ -21,6 +21,7 @@ def test_scores_and_closed_accuracy_are_those_of_the_public_code(name, file, cha
     check(name, kind, file=file, chain=chain, count=40, tolerance=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("name", "file", "chain"), CASES)
 def test_unknown_scores_and_their_auroc_are_those_of_the_public_code(name, file, chain, kind):

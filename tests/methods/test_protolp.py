@@ -11,6 +11,7 @@ from sinkshot import METHODS, Task, draw
 from sinkshot.preprocess import apply
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_scores_and_accuracy_are_those_of_the_public_code_one_episode_at_a_time(kind):
     check("protolp", kind, tolerance=1e-6)

@@ -16,6 +16,7 @@ def with_intercept(rows):
     return np.concatenate([rows, np.ones_like(rows[..., :1])], axis=-1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_from_zero_it_is_the_published_code(kind):
     # Adam makes full steps of slopes that are mere rounding, so the public code's own float32 differs from float64

@@ -58,6 +58,7 @@ def clusters_of(file, kind, way=5):
     return np.hstack([labels[:, :supports][:, ours], labels[:, supports:]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "kind", "chain"),
     [*[("tafssl-pca-bkm", kind, "") for kind in KINDS]]
