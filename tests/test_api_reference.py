@@ -45,6 +45,7 @@ def test_every_public_name_is_on_the_page():
     }
 
 
+@pytest.mark.slow
 def test_a_type_checker_knows_every_public_name(tmp_path):
     lines = [f"reveal_type(sinkshot.{name})" for name in sinkshot.__all__]
     (tmp_path / "front_door.py").write_text("\n".join(["import sinkshot", *lines]))

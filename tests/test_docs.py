@@ -74,6 +74,7 @@ def test_the_readmes_code_runs(capsys):
     assert float(capsys.readouterr().out) > 0.8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -125,6 +126,7 @@ def package_with_one_more_file(tmp_path):
     return package.parent
 
 
+@pytest.mark.slow
 def test_the_method_in_contributing_needs_one_file_and_no_list(package_with_one_more_file, tmp_path):
     assert "nearest-neighbour" not in sinkshot.METHODS  # a reader can add it
     environment = {**os.environ, "PYTHONPATH": str(package_with_one_more_file)}
