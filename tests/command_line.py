@@ -11,10 +11,13 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-# A process that was started in the background ignores Ctrl-C, and so do its children (nohup, some CI). A program that
-# a test sends SIGINT to begins with this line.
-ACCEPT_SIGINT = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-INTERRUPTIBLE_SINKSHOT = (sys.executable, "-c", ACCEPT_SIGINT + "from sinkshot.cli import main; main()")
+# A process that was started in the background or by nohup ignores Ctrl-C or a hang-up, and so do its children. A
+# program that a test sends such a signal begins with this line.
+ACCEPT_SIGNALS = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "hasattr(signal, 'SIGHUP') and signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
+)
+INTERRUPTIBLE_SINKSHOT = (sys.executable, "-c", ACCEPT_SIGNALS + "from sinkshot.cli import main; main()")
 
 
 def sinkshot(*words: object, cwd: Path | str = ".") -> subprocess.CompletedProcess[str]:
@@ -47,7 +50,7 @@ def run_program(*words: object, cwd: Any = None, **environment: str) -> subproce
 
 
 def start_sinkshot(*words: object, cwd: Any = None, **environment: str) -> subprocess.Popen[str]:
-    """Start `sinkshot WORDS` as the leader of a group of processes that SIGINT interrupts, wherever tests are run."""
+    """Start `sinkshot WORDS` as the leader of a group of processes that signals reach, wherever tests are run."""
     return subprocess.Popen(
         [*INTERRUPTIBLE_SINKSHOT, *map(str, words)],
         stdout=subprocess.PIPE,

@@ -7,8 +7,8 @@ import os
 
 import numpy as np
 import pytest
+from golden_files import GOLDEN
 from hypothesis import settings
-from places import GOLDEN
 from threadpoolctl import threadpool_limits
 
 import sinkshot

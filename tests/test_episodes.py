@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from golden_files import GOLDEN
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from places import GOLDEN
 from scipy.stats import beta
 
 from sinkshot import InputError, Recipe, draw, query_sizes

@@ -10,7 +10,7 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
-from patterns import patterns, recipe_file
+from pattern_images import patterns, recipe_file
 from safetensors.torch import load_file
 
 from sinkshot.backbones import recipes

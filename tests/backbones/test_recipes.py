@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from patterns import recipe_file
+from pattern_images import recipe_file
 
 from sinkshot.backbones import networks, recipes
 from sinkshot.backbones.recipes import Stage, Views, from_table, read

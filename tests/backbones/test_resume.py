@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 import pytest
-from patterns import patterns, recipe_file
+from pattern_images import patterns, recipe_file
 
 from sinkshot.backbones import recipes, state
 from sinkshot.backbones.datasets import load

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 import torch
-from patterns import patterns, recipe_file
+from pattern_images import patterns, recipe_file
 
 from sinkshot.backbones import checkpoints, networks, recipes
 from sinkshot.backbones.backbone import normalised

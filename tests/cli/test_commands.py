@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 import pytest
-from command_line import ACCEPT_SIGINT, run_program, sinkshot, sinkshot_process
+from command_line import ACCEPT_SIGNALS, run_program, sinkshot, sinkshot_process
 
 BUNDLED = "cifar-fs_wrn-28-10_novel"
 QUICK = ("--way", "4", "--query", "5", "--episodes", "20")
@@ -151,7 +151,7 @@ def test_what_makes_a_method_its_own_is_set_by_its_name_alone(npz):
     assert "METHOD.prior=VALUE" in done.stderr
 
 
-PRESS_CTRL_C = f"""{ACCEPT_SIGINT}
+PRESS_CTRL_C = f"""{ACCEPT_SIGNALS}
 import os, sys, threading
 import sinkshot
 from sinkshot.cli import main

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from command_line import ACCEPT_SIGINT, run_program, sinkshot, sinkshot_process
+from command_line import ACCEPT_SIGNALS, run_program, sinkshot, sinkshot_process
 from PIL import Image
 
 from sinkshot import load
@@ -84,7 +84,7 @@ def test_broken_images_are_named_all_at_once_before_anything_starts(tmp_path, ph
     assert not list(tmp_path.glob("b.safetensors*"))
 
 
-INTERRUPTED = f"""{ACCEPT_SIGINT}
+INTERRUPTED = f"""{ACCEPT_SIGNALS}
 import os, pathlib, sys, threading, time
 from sinkshot.backbones import extract
 from sinkshot.cli import main

@@ -100,6 +100,7 @@ def until_it_computes(run):
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_an_evaluation_stops_soon_after_its_reader_has_gone():
     run = start_sinkshot(*ENDLESS)
     until_it_computes(run)
@@ -109,6 +110,7 @@ def test_an_evaluation_stops_soon_after_its_reader_has_gone():
     run.stderr.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)])
 def test_a_signal_keeps_and_says_what_was_finished(number, code):
     run = start_sinkshot(*ENDLESS, "--json")

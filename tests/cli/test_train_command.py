@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "backbones"))
 
 from command_line import run_program, sinkshot, start_sinkshot
 from image_files import folder
-from patterns import patterns, recipe_file
+from pattern_images import patterns, recipe_file
 from PIL import Image
 
 from sinkshot.backbones.datasets import known

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numba
 import numpy as np
 import pytest
-from places import GOLDEN
+from golden_files import GOLDEN
 from threadpoolctl import threadpool_info
 
 from sinkshot import FeatureBank, InputError, Recipe, Task, draw, evaluate

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from places import GOLDEN
+from golden_files import GOLDEN
 
 from sinkshot import Recipe, Task, draw
 from sinkshot.episodes import _group

@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from places import GOLDEN
+from golden_files import GOLDEN
 
 from sinkshot import METHODS
 

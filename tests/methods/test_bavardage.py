@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from peers import KINDS, base, check, novel
+from published_code import KINDS, base, check, novel
 from scipy.special import digamma, softmax
 
 from sinkshot import METHODS, Task, draw

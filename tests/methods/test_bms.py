@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from places import GOLDEN
+from golden_files import GOLDEN
 from test_contract import make_task
 
 from sinkshot import InputError, Recipe, Task, draw, evaluate

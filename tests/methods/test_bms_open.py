@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from peers import episodes, golden, probabilities
+from published_code import episodes, golden, probabilities
 
 from sinkshot import METHODS, InputError, Task, open_set
 from sinkshot.kernels.neighbours import Neighbours, over

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from peers import episodes
+from published_code import episodes
 from test_contract import make_task
 
 from sinkshot import METHODS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from peers import golden, probabilities
+from published_code import golden, probabilities
 
 
 @pytest.mark.slow

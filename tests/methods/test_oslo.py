@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from peers import check, open_set
+from published_code import check, open_set
 from scipy.special import expit, softmax
 from test_contract import make_task
 

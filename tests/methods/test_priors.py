@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from peers import episodes
+from published_code import episodes
 
 from sinkshot import METHODS, InputError
 from sinkshot.methods.priors import estimate, proportions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from peers import KINDS, check
+from published_code import KINDS, check
 from scipy.special import softmax
 from test_contract import make_task, probabilities
 

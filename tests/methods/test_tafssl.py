@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import by_the_book as book
 import numpy as np
 import pytest
-from peers import KINDS, check, episodes, golden, novel
+import textbook_methods as book
+from published_code import KINDS, check, episodes, golden, novel
 
 from sinkshot import METHODS, Task, draw
 from sinkshot.methods.tafssl_bkm import bayesian, kmeans_labels

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from peers import KINDS, check, episodes
+from published_code import KINDS, check, episodes
 
 from sinkshot import METHODS, InputError, Task
 from sinkshot.methods import _tim

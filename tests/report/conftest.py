@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from outcomes import of_the_paper
+from toy_outcomes import of_the_paper
 
 from sinkshot.report.studies import Report, gather, write_report
 from sinkshot.studies.run import RunResult

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pages import Page
+from html_page import Page
 
 from sinkshot.bank import FeatureBank
 from sinkshot.episodes import Recipe

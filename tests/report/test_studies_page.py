@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from outcomes import EPISODES, HERE, HOSTILE, cell, odd, odd_study, outcome_of, stored
-from pages import Page
+from html_page import Page
+from toy_outcomes import EPISODES, HERE, HOSTILE, cell, odd, odd_study, outcome_of, stored
 
 from sinkshot.episodes import Recipe
 from sinkshot.errors import InputError

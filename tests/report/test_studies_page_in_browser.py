@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from browser import BrowserPages
-from pages import Page
+from html_page import Page
 
 pytestmark = pytest.mark.slow
 

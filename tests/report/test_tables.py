@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from outcomes import EPISODES, HOSTILE, ODD, cell, odd, outcome_of, stored
+from toy_outcomes import EPISODES, HOSTILE, ODD, cell, odd, outcome_of, stored
 
 from sinkshot.errors import printable
 from sinkshot.report import markdown

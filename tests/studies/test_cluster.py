@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from toys import cell, measured, numbers, save
+from toy_studies import cell, measured, numbers, save
 
 import sinkshot
 from sinkshot.errors import InputError

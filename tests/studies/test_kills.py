@@ -13,7 +13,7 @@ import time
 import psutil
 import pytest
 from command_line import start_sinkshot
-from toys import save
+from toy_studies import save
 
 WORDS = ("reproduce", "--study", "toys.toml", "--banks", "banks", "--out", "report", "--workers", "2")
 STUDY = """

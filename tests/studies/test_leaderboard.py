@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 import pytest
-from toys import save
+from toy_studies import save
 
 import sinkshot
 from sinkshot import METHODS, FeatureBank, InputError, Scores, register

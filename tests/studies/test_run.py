@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import ACCEPT_SIGINT, run_program
-from toys import KEY, RECIPE, cell, measured, numbers, resolve_cells, save
+from command_line import ACCEPT_SIGNALS, run_program
+from toy_studies import KEY, RECIPE, cell, measured, numbers, resolve_cells, save
 
 import sinkshot
 from sinkshot import FeatureBank, threads
@@ -152,7 +152,7 @@ def test_an_unforeseen_error_in_a_worker_comes_home():
         list(in_processes([Unforeseen(), Unforeseen()], 2))
 
 
-INTERRUPTED = f"""{ACCEPT_SIGINT}
+INTERRUPTED = f"""{ACCEPT_SIGNALS}
 import os, subprocess, sys
 from sinkshot.studies.processes import _signals_held_back
 

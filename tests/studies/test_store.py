@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toys import KEY, cell, measured, numbers, resolve_cells, save
+from toy_studies import KEY, cell, measured, numbers, resolve_cells, save
 
 from sinkshot.calibration import CONFIDENCE, judge
 from sinkshot.errors import InputError

@@ -14,7 +14,7 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from places import GOLDEN
+from golden_files import GOLDEN
 
 import sinkshot
 from sinkshot import METHODS, Task, draw
