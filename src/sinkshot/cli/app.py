@@ -12,6 +12,7 @@ from sinkshot.cli.compare import compare
 from sinkshot.cli.demo import demo
 from sinkshot.cli.evaluate import evaluate
 from sinkshot.cli.extract import extract
+from sinkshot.cli.label import label
 from sinkshot.cli.methods import methods
 from sinkshot.cli.reproduce import reproduce
 from sinkshot.cli.train import train
@@ -37,6 +38,7 @@ app.command("reproduce")(reproduce)
 app.command("compare")(compare)
 app.command("train")(train)
 app.command("extract")(extract)
+app.command("label")(label)
 
 
 @app.callback(invoke_without_command=True)

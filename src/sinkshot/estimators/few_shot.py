@@ -14,13 +14,15 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from sinkshot import methods
 from sinkshot import preprocess as chain
 from sinkshot.bank import FeatureBank
-from sinkshot.errors import DataWarning, InputError, number, unknown_name
+from sinkshot.errors import DataWarning, InputError, number, unknown_name, whole
 from sinkshot.estimators._preprocessing import FORM, plain, refuse_unusable
 from sinkshot.estimators.auto_chain import auto_chain
 from sinkshot.estimators.fit_report import FitReport, contradiction, nearest_mean_answers
 from sinkshot.estimators.label_input import UNKNOWN, Labels, read_labels
 from sinkshot.estimators.prototype_head import PrototypeHead, fit_head, unit_length
 from sinkshot.estimators.unknown_head import UnknownHead, fit_unknown_head, learn_from_outsiders
+from sinkshot.selection import Pool
+from sinkshot.selection import get as get_strategy
 from sinkshot.task import Scores, Task
 
 Rows = NDArray[Any]
@@ -52,6 +54,9 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The label of every row given to `fit`; labelled rows keep theirs.
     label_distributions_ : array of shape (n, classes)
         Its class probabilities: which class, if any. Rows sum to one.
+    left_out_distributions_ : array of shape (n, classes)
+        Class probabilities of every row by prototypes that do not count the row itself; a label that they contradict
+        deserves a look.
     unknown_ : array of shape (n,)
         The probability of every row to belong to no class, where the method gives one; 0 for labelled rows.
     preprocess_ : str
@@ -208,6 +213,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             unknown = learn_from_outsiders(z, unknown, labelled, labels.outsiders)
         self._unknown_head: UnknownHead | None = fit_unknown_head(z, fitted.left_out, unknown) if rejects else None
         self.label_distributions_ = distributions
+        self.left_out_distributions_ = fitted.probabilities()
+        self._pool = Pool(z, ~pool, distributions, unknown if rejects else None)
         self.__dict__.pop("unknown_", None)  # of an earlier fit
         if rejects:
             self.unknown_ = unknown
@@ -287,6 +294,30 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError(f"the method {self.method} gives every row a class; take method='sinkshot' and fit again.")
         z = unit_length(rows - head.centre)
         return self._unknown_head.probabilities(z, z @ head.prototypes.T)
+
+    @property
+    def can_reject(self) -> bool:
+        """Whether the fitted classifier gives probabilities of belonging to no class."""
+        check_is_fitted(self, "classes_")
+        return self._unknown_head is not None
+
+    def suggest(self, n: int = 10, strategy: str = "uherding") -> Rows:
+        """Return the rows of `fit` whose labels would help most, the most useful first.
+
+        Parameters
+        ----------
+        n : int, default=10
+            How many.
+        strategy : str, default="uherding"
+            One of `sinkshot.selection.STRATEGIES`.
+
+        Returns
+        -------
+        array of shape (n,)
+            Row numbers; fewer where fewer rows have no label.
+        """
+        check_is_fitted(self, "transduction_")
+        return np.asarray(get_strategy(strategy).choose(self._pool, whole("n", n, 0)), dtype=np.int64)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the fitted classifier to a safetensors file, from which no code can run.

@@ -45,6 +45,10 @@ class FittedHead:
     head: PrototypeHead
     left_out: Floats  # [n, way]
 
+    def probabilities(self) -> Floats:
+        """Return the class probabilities [n, way] of those rows by the prototypes without them."""
+        return _softmax(self.head.scale * self.left_out + np.log(self.head.shares))
+
 
 def fit_head(rows: Floats, membership: Floats, target: Floats) -> FittedHead:
     """Take a head from rows [n, d].

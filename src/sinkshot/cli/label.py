@@ -1,0 +1,114 @@
+"""`sinkshot label`: images, texts or embeddings with a few labels, and a label for all the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sinkshot.cli._console import guarded, out, print_json, say
+from sinkshot.errors import InputError
+from sinkshot.progress import LINE_EVERY, ProgressReporter
+
+
+@guarded
+def label(
+    source: Annotated[Path, typer.Argument(metavar="PATH", help="Folder of images, or file of texts or embeddings.")],
+    labels: Annotated[Path | None, typer.Option(help="CSV file: file_name,label or id,label.")] = None,
+    text: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column that holds texts.")] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(help="efficientnet-lite0, minilm, weights.safetensors, network.onnx, timm:NAME, ..."),
+    ] = None,
+    method: Annotated[str, typer.Option(help="Method; see `sinkshot methods`.")] = "sinkshot",
+    unknown: Annotated[
+        float, typer.Option(help="Reject items whose probability of belonging to no class is above; 1: none.")
+    ] = 0.5,
+    next_count: Annotated[int, typer.Option("--next", metavar="N", help="How many items to suggest next.")] = 10,
+    target: Annotated[Path, typer.Option("--out", help="Folder for the answers.")] = Path("labels"),
+    export: Annotated[
+        list[str] | None, typer.Option(help="label-studio, folders or huggingface; may be repeated.")
+    ] = None,
+    cache: Annotated[Path | None, typer.Option(help="Folder that keeps features.  [default: beside the input]")] = None,
+    save: Annotated[Path | None, typer.Option(help="Keep the fitted classifier, .safetensors.")] = None,
+    model: Annotated[Path | None, typer.Option(help="Label by a classifier that --save kept.")] = None,
+    size: Annotated[int | None, typer.Option(help="Side of images in pixels, where the encoder does not say.")] = None,
+    mean: Annotated[str | None, typer.Option(help="R,G,B from 0 to 1, where the encoder does not say.")] = None,
+    std: Annotated[str | None, typer.Option(help="R,G,B likewise.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+) -> None:
+    """Label your own images, texts or embeddings from the few labels that you give.
+
+    Put a few images of each class into a folder of that name and the rest into `_unlabeled`; or give a table with a
+    column `label` that is mostly empty. Answers go to `labels/`: labels.csv, report.html and more.
+
+    Example: sinkshot label photos
+    """
+    from sinkshot.label.run import label as run
+
+    if not 0 < unknown <= 1:
+        raise InputError(
+            f"--unknown is a probability above 0 and at most 1, which rejects nothing; {unknown:g} was given."
+        )
+    options = _encoder_options(size, mean, std)
+    with ProgressReporter(every=LINE_EVERY) as progress:
+        found = run(
+            source,
+            labels=labels,
+            text=text,
+            encoder=encoder,
+            method=method,
+            unknown=None if unknown == 1 else unknown,
+            next_count=next_count,
+            out=target,
+            export=tuple(export or ()),
+            cache=cache,
+            save=save,
+            model=model,
+            tell=progress.say,
+            progress=progress.bar("encoding"),
+            **options,
+        )
+    if as_json:
+        print_json(found.summary)
+    else:
+        _print(found.summary, target)
+
+
+def _encoder_options(size: int | None, mean: str | None, std: str | None) -> dict[str, Any]:
+    options: dict[str, Any] = {} if size is None else {"size": size}
+    for name, value in (("mean", mean), ("std", std)):
+        if value is not None:
+            try:
+                red, green, blue = (float(part) for part in value.split(","))
+            except ValueError:
+                raise InputError(
+                    f"--{name} takes three numbers R,G,B such as 0.5,0.5,0.5; {value!r} was given."
+                ) from None
+            options[name] = (red, green, blue)
+    return options
+
+
+def _print(summary: dict[str, Any], target: Path) -> None:
+    """Print the classes with their counts, and where the answers are."""
+    if "classes" not in summary:
+        say("no item has a label yet. Label these first, a few of each class, and run the same command again:")
+        for name in summary["next"]:
+            out().print(name)
+        return
+    from rich.table import Table
+
+    table = Table("class", "labelled now", "estimated", box=None)
+    for name in summary["classes"]:
+        table.add_row(name, f"{summary['counts'][name]:,}", f"{summary['estimated_sizes'].get(name, 0):,.0f}")
+    if summary["unknown"]:
+        table.add_row("(none of these)", f"{summary['unknown']:,}", "")
+    out().print(table)
+    for warning in summary["warnings"]:
+        say(f"warning: {warning}")
+    if summary["suspicious"]:
+        say(f"{len(summary['suspicious'])} given labels look wrong; report.html shows them.")
+    if summary["left_out"]:
+        say(f"{summary['left_out']:,} things were left out; summary.json names them.")
+    say(f"answers: {target}/labels.csv, page: {target}/report.html")

@@ -1,0 +1,105 @@
+"""The files that `label` writes: labels.csv, probabilities.parquet, summary.json, each whole or not at all."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sinkshot.files import replacing
+from sinkshot.label.engine import Answers
+from sinkshot.label.items import Items
+from sinkshot.label.spreadsheet import safe_path, safe_text, write_rows
+
+COLUMNS = ("label", "confidence", "unknown", "second", "margin", "source")
+MOST_LEFT_OUT = 1_000  # things left out that the summary names
+
+
+def labels_csv(items: Items, answers: Answers) -> bytes:
+    """Return labels.csv: one line for every item, in input order."""
+    written = safe_path if items.column == "file_name" else safe_text
+    ranked, confidence = answers.ranked, answers.confidence
+    rows = []
+    for i, name in enumerate(items.names):
+        row = answers.probabilities[i]
+        several = len(answers.classes) > 1
+        second = answers.classes[ranked[i, 1]] if several else ""
+        margin = float(row[ranked[i, 0]] - row[ranked[i, 1]]) if several else 1.0
+        numbers = f"{confidence[i]:.4f}", f"{answers.unknown[i]:.4f}"
+        texts = safe_text(answers.labels[i]), safe_text(second)
+        rows.append((written(name), texts[0], *numbers, texts[1], f"{margin:.4f}", answers.sources[i]))
+    return write_rows((items.column, *COLUMNS), rows)
+
+
+def summary(items: Items, answers: Answers | None, **facts: Any) -> dict[str, Any]:
+    """Return summary.json, which is also what `--json` prints."""
+    left_out = [{"name": one.name, "reason": one.reason} for one in items.left_out]
+    base: dict[str, Any] = {
+        "kind": items.kind,
+        "items": len(items),
+        "left_out": len(left_out),
+        "left_out_items": left_out[:MOST_LEFT_OUT],
+        "notices": list(items.notices),
+        **facts,
+    }
+    if answers is None:
+        return base
+    sources = Counter(answers.sources)
+    predicted = np.array([source == "predicted" for source in answers.sources])
+    confidence = answers.confidence[predicted & np.array([bool(label) for label in answers.labels])]
+    report = answers.model.report_ if answers.model is not None else None
+    counts = Counter(label for label in answers.labels if label)
+    return {
+        **base,
+        "classes": list(answers.classes),
+        "counts": {name: counts.get(name, 0) for name in answers.classes},
+        "sources": {name: sources.get(name, 0) for name in ("given", "accepted", "predicted")},
+        "unknown": sum(not label for label in answers.labels),
+        "mean_confidence": float(confidence.mean()) if len(confidence) else None,
+        "estimated_sizes": {}
+        if report is None
+        else dict(zip(answers.classes, map(float, report.class_sizes), strict=True)),
+        "leave_one_out": None if report is None else report.leave_one_out,
+        "agreement_with_nearest_mean": None if report is None else report.agreement,
+        "suspicious": [
+            {
+                "name": items.names[one.row],
+                "label": one.label,
+                "suggested": one.suggested,
+                "probability": one.probability,
+                "like": [items.names[row] for row in one.neighbours],
+            }
+            for one in answers.suspicious
+        ],
+        "next": [items.names[row] for row in answers.next_rows],
+        "warnings": list(answers.warnings),
+    }
+
+
+def write(folder: Path, items: Items, answers: Answers, told: dict[str, Any]) -> None:
+    """Write labels.csv, probabilities.parquet and summary.json into a folder that exists."""
+    _replace(folder / "labels.csv", labels_csv(items, answers))
+    _replace(folder / "summary.json", (json.dumps(told, indent=2) + "\n").encode())
+    _probabilities(folder / "probabilities.parquet", items, answers)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def _probabilities(path: Path, items: Items, answers: Answers) -> None:
+    """Write the probabilities of all classes, where pyarrow is installed."""
+    try:
+        import pyarrow
+        import pyarrow.parquet as parquet
+    except ImportError:
+        return
+    columns: dict[str, Any] = {items.column: list(items.names), "unknown": np.asarray(answers.unknown, np.float32)}
+    for number, name in enumerate(answers.classes):
+        columns[f"class: {name}"] = np.asarray(answers.probabilities[:, number], np.float32)
+    with replacing(path) as temporary:
+        parquet.write_table(pyarrow.table(columns), temporary)

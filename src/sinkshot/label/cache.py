@@ -1,0 +1,91 @@
+"""Features that were computed before, kept by the content of each item and of the encoder, in one SQLite file.
+
+A second run only classifies; a changed or added item costs only itself; a killed run goes on behind its last batch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkshot.errors import InputError
+from sinkshot.foreign.files import opened
+
+NAME = "features.sqlite"
+_SCHEMA = """
+create table if not exists features (encoder text, item blob, vector blob, primary key (encoder, item)) without rowid;
+create table if not exists files (path text primary key, size integer, modified integer, item blob) without rowid;
+"""
+_AT_ONCE = 500  # questions in one query
+Digest = bytes
+
+
+class FeatureCache:
+    """An open cache. Features of one encoder; digests of files are kept with their size and time of change."""
+
+    def __init__(self, file: Path, encoder: str, width: int) -> None:
+        self.encoder, self.width = encoder, width
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            self._database = sqlite3.connect(file, timeout=60)
+            self._database.executescript(_SCHEMA)
+        except (OSError, sqlite3.Error) as error:
+            raise InputError(
+                f"features cannot be kept in {file} ({getattr(error, 'strerror', None) or error}); choose another "
+                "folder with --cache, or remove that file."
+            ) from None
+
+    def of_file(self, path: Path) -> Digest:
+        """Return the digest of a file's content, read anew only where its size or time of change differ."""
+        facts, key = path.stat(), os.path.abspath(path)
+        row = self._database.execute("select size, modified, item from files where path = ?", (key,)).fetchone()
+        if row is not None and row[:2] == (facts.st_size, facts.st_mtime_ns):
+            return bytes(row[2])
+        with opened(path) as file:
+            digest = hashlib.file_digest(file, "sha256").digest()  # type: ignore[arg-type]
+        known = (key, facts.st_size, facts.st_mtime_ns, digest)
+        self._database.execute("insert or replace into files values (?, ?, ?, ?)", known)
+        return digest
+
+    def known(self, items: Sequence[Digest]) -> dict[Digest, NDArray[np.float32]]:
+        """Return the features that are there, by digest."""
+        found: dict[Digest, NDArray[np.float32]] = {}
+        for at in range(0, len(items), _AT_ONCE):
+            part = items[at : at + _AT_ONCE]
+            marks = ",".join("?" * len(part))
+            query = f"select item, vector from features where encoder = ? and item in ({marks})"
+            for item, vector in self._database.execute(query, (self.encoder, *part)):
+                row = np.frombuffer(vector, np.float32)
+                if len(row) == self.width:
+                    found[bytes(item)] = row
+        return found
+
+    def keep(self, items: Iterable[Digest], features: NDArray[np.float32]) -> None:
+        """Add features; they are on the disk when this returns."""
+        rows = ((self.encoder, item, row.tobytes()) for item, row in zip(items, features, strict=True))
+        self._database.executemany("insert or replace into features values (?, ?, ?)", rows)
+        self._database.commit()
+
+    def close(self) -> None:
+        """Write what is left and close the file."""
+        self._database.commit()
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def of_text(text: str) -> Digest:
+    """Return the digest of a text."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()

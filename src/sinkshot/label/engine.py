@@ -1,0 +1,140 @@
+"""The classifier behind `label`: features and labels to an answer for every item."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkshot.errors import DataWarning
+from sinkshot.estimators.few_shot import FewShotClassifier
+from sinkshot.label.items import OUTSIDER, Items
+
+Floats = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True)
+class Suspicion:
+    """A given label that the rest of the pool contradicts."""
+
+    row: int
+    label: str
+    suggested: str
+    probability: float  # of the suggested class, the item itself left out
+    neighbours: tuple[int, ...]  # labelled items of the suggested class that are nearest
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What is said of each item."""
+
+    classes: tuple[str, ...]
+    probabilities: Floats  # [n, classes], which class, if any
+    unknown: Floats  # [n], probability of belonging to no class
+    labels: tuple[str, ...]  # "" where the item is rejected, OUTSIDER where it is known to be one
+    sources: tuple[str, ...]  # given, accepted or predicted
+    suspicious: tuple[Suspicion, ...]
+    next_rows: tuple[int, ...]  # what to label next, the most useful first
+    model: FewShotClassifier | None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def confidence(self) -> Floats:
+        """Probability of the label: of the class and of being known; of being an outsider where rejected."""
+        best = self.probabilities.max(axis=1, initial=0.0)
+        predicted = np.array([source == "predicted" for source in self.sources])
+        rejected = np.array([not label for label in self.labels])
+        own = np.where(rejected, self.unknown, best * (1 - self.unknown))
+        return np.where(predicted, own, 1.0)
+
+    @property
+    def ranked(self) -> NDArray[np.int64]:
+        """Classes of each item, the most probable first, [n, classes]."""
+        return np.argsort(-self.probabilities, axis=1, kind="stable")
+
+
+def classify(
+    items: Items, features: Floats, *, method: str = "sinkshot", unknown: float | None = 0.5, next_count: int = 10
+) -> Answers:
+    """Label the items.
+
+    Parameters
+    ----------
+    items : Items
+        With at least one label.
+    features : array of shape (n, d)
+    method : str
+        A registered method.
+    unknown : float or None
+        Items whose probability of belonging to no class is above this are rejected; None rejects nothing.
+    next_count : int
+        How many items to suggest for labelling next.
+    """
+    labels = [label or None for label in items.labels]
+    model = FewShotClassifier(method, unknown=unknown)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", DataWarning)
+        warnings.filterwarnings("ignore", message="The number of unique classes")
+        model.fit(features, labels)
+    said = tuple(str(one.message) for one in caught if issubclass(one.category, DataWarning))
+    unknowns = getattr(model, "unknown_", np.zeros(len(items)))
+    best = model.classes_[model.label_distributions_.argmax(axis=1)]
+    found, sources = _labels(items, best, unknown, unknowns)
+    return Answers(
+        classes=tuple(str(name) for name in model.classes_),
+        probabilities=model.label_distributions_,
+        unknown=unknowns,
+        labels=found,
+        sources=sources,
+        suspicious=suspicious_labels(items, model, features),
+        next_rows=tuple(int(row) for row in what_to_label_next(model, items.labels, next_count)),
+        model=model,
+        warnings=said,
+    )
+
+
+def by_model(items: Items, features: Floats, model: FewShotClassifier, unknown: float | None) -> Answers:
+    """Label new items by a classifier that was fitted before; labels that they have are kept."""
+    probabilities = model.predict_proba(features)
+    rejects = unknown is not None and model.can_reject
+    unknowns = model.predict_unknown(features) if rejects else np.zeros(len(items))
+    labels, sources = _labels(items, np.asarray(model.classes_)[probabilities.argmax(axis=1)], unknown, unknowns)
+    classes = tuple(str(name) for name in model.classes_)
+    return Answers(classes, probabilities, unknowns, labels, sources, (), (), None)
+
+
+def _labels(
+    items: Items, best: NDArray[Any], threshold: float | None, unknown: Floats
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    rejected = np.zeros(len(items), dtype=bool) if threshold is None else unknown > threshold
+    labels, sources = [], []
+    for i, given in enumerate(items.labels):
+        labels.append(given if given is not None else "" if rejected[i] else str(best[i]))
+        sources.append("predicted" if given is None else "accepted" if items.accepted[i] else "given")
+    return tuple(labels), tuple(sources)
+
+
+def suspicious_labels(items: Items, model: FewShotClassifier, features: Floats) -> tuple[Suspicion, ...]:
+    """Return the given labels that the rest contradicts, the surest contradiction first; nothing is changed."""
+    rows = np.array([i for i, label in enumerate(items.labels) if label not in (None, OUTSIDER)])
+    left_out = model.left_out_distributions_[rows]  # [l, classes]
+    names = np.asarray(model.classes_).astype(str)
+    found = []
+    for row, probabilities in zip(rows, left_out, strict=True):
+        best = int(probabilities.argmax())
+        if names[best] != items.labels[row] and probabilities[best] > 0.5:
+            same = [int(i) for i in rows if items.labels[i] == names[best]]
+            near = sorted(same, key=lambda i: float(np.linalg.norm(features[i] - features[row])))[:3]
+            label = str(items.labels[row])
+            found.append(Suspicion(int(row), label, str(names[best]), float(probabilities[best]), tuple(near)))
+    return tuple(sorted(found, key=lambda one: -one.probability))
+
+
+def what_to_label_next(model: FewShotClassifier, labels: Sequence[str | None], count: int) -> list[int]:
+    """Return the rows whose labels would help most."""
+    open_rows = np.array([label is None for label in labels])
+    return [int(row) for row in model.suggest(min(count, int(open_rows.sum())))]

@@ -1,0 +1,62 @@
+"""Embeddings in array files: `features` [n, d], `labels` [n] where there are any (-1 or empty: none yet), `ids` [n]."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkshot.errors import InputError
+from sinkshot.foreign.arrays import archive, mapped
+from sinkshot.formats import errors_name
+from sinkshot.label.inputs.columns import as_labels, as_names, checked_features
+from sinkshot.label.items import Items
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def read(path: Path) -> Items:
+    """Read `.npz`, `.npy` (with `<stem>_labels.npy` beside it, if there is one) or `.safetensors`."""
+    readers = {".npz": _npz, ".npy": _npy, ".safetensors": _safetensors}
+    with errors_name(path):
+        found, class_names = readers[path.suffix.lower()](path)
+        if "features" not in found:
+            raise InputError(f"it holds {', '.join(sorted(found)) or 'nothing'}; an array called features is expected.")
+        features = checked_features(found["features"])
+        return Items(
+            kind="embeddings",
+            names=as_names(found.get("ids"), len(features)),
+            labels=as_labels(found.get("labels"), len(features), class_names),
+            accepted=np.zeros(len(features), dtype=bool),
+            features=features,
+        )
+
+
+def _npz(path: Path) -> tuple[Arrays, tuple[str, ...]]:
+    with archive(path) as arrays:
+        found: Arrays = {"features": arrays.array("features")} if "features" in arrays.names else {}
+        for name in ("labels", "ids", "class_names"):
+            if name in arrays.names:
+                found[name] = arrays.labels(name)
+    return found, tuple(str(name) for name in found.get("class_names", ()))
+
+
+def _npy(path: Path) -> tuple[Arrays, tuple[str, ...]]:
+    beside = path.with_name(f"{path.stem}_labels.npy")
+    labels = {"labels": np.asarray(mapped(beside, beside.name))} if beside.exists() else {}
+    return {"features": mapped(path, path.name), **labels}, ()
+
+
+def _safetensors(path: Path) -> tuple[Arrays, tuple[str, ...]]:
+    from safetensors import safe_open
+
+    from sinkshot.formats import native
+
+    with safe_open(path, framework="np") as file:
+        names = set(file.keys())
+        if "labels" not in names:
+            return {name: file.get_tensor(name) for name in names & {"features", "ids"}}, ()
+    bank = native.read(path)
+    return {"features": bank.features, "labels": bank.labels}, tuple(bank.class_names or ())

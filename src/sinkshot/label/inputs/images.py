@@ -1,0 +1,84 @@
+"""A folder of images: class folders with a few images each, the rest loose, in `_unlabeled`, or labelled by a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from sinkshot.errors import InputError
+from sinkshot.foreign.pictures import suffixes
+from sinkshot.label.items import OUTSIDER, Items, LeftOut
+
+POOL = ("_unlabeled", "_unlabelled")
+ALSO_POOL = ("unlabeled", "unlabelled", "unknown")  # taken as the pool, with a notice
+_NOTICE = "the folder {0}/ is taken as images without a label yet; {1}/ says so without a notice."
+
+
+def read(root: Path, skip: Path | None = None) -> Items:
+    """List the images below a folder; the first folder of an image's path is its class."""
+    left_out: list[LeftOut] = []
+    names, paths, labels, pools = [], [], [], set()
+    for path in _files(root, skip, left_out):
+        relative = path.relative_to(root)
+        name = relative.as_posix()
+        if path.suffix.lower() not in suffixes():
+            left_out.append(LeftOut(name, "not an image by its name"))
+            continue
+        top = relative.parts[0] if len(relative.parts) > 1 else ""
+        if top.lower() in ALSO_POOL:
+            pools.add(top)
+        in_pool = not top or top.lower() in (*POOL, *ALSO_POOL)
+        names.append(name)
+        paths.append(path)
+        labels.append(None if in_pool else OUTSIDER if top == OUTSIDER else top)
+    if not names:
+        found = f"; it holds {left_out[0].name} ({left_out[0].reason})" if left_out else ""
+        raise InputError(f"there are no images below {root}{found}. Images end in {', '.join(sorted(suffixes()))}.")
+    return Items(
+        kind="images",
+        names=tuple(names),
+        labels=tuple(labels),
+        accepted=np.zeros(len(names), dtype=bool),
+        paths=tuple(paths),
+        left_out=tuple(left_out),
+        notices=tuple(_NOTICE.format(name, POOL[0]) for name in sorted(pools)),
+        root=root,
+        column="file_name",
+    )
+
+
+def _files(root: Path, skip: Path | None, left_out: list[LeftOut]) -> Iterator[Path]:
+    """Yield files below a folder in the order of their names; each folder once, whatever links lead to it."""
+    seen: set[tuple[int, int]] = set()
+    skipped = None if skip is None else skip.resolve()
+
+    def walk(folder: Path) -> Iterator[Path]:
+        try:
+            facts = folder.stat()
+            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        except OSError as error:
+            left_out.append(LeftOut(folder.relative_to(root).as_posix(), error.strerror or "cannot be read"))
+            return
+        if (facts.st_dev, facts.st_ino) in seen or folder.resolve() == skipped:
+            return
+        seen.add((facts.st_dev, facts.st_ino))
+        folders = []
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            try:
+                is_folder = entry.is_dir()
+            except OSError as error:
+                left_out.append(LeftOut(Path(entry.path).relative_to(root).as_posix(), error.strerror or "unreadable"))
+                continue
+            if is_folder:
+                folders.append(Path(entry.path))
+            else:
+                yield Path(entry.path)
+        for inside in folders:
+            yield from walk(inside)
+
+    yield from walk(root)

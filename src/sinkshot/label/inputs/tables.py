@@ -1,0 +1,157 @@
+"""Tables: CSV, JSON lines, Parquet and data frames, with a column of texts or columns of numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkshot.errors import InputError, unknown_name
+from sinkshot.foreign.limits import JSON, LIST, admit
+from sinkshot.foreign.texts import text as read_text
+from sinkshot.label.inputs.columns import as_labels, as_names, checked_features
+from sinkshot.label.items import Items, LeftOut
+from sinkshot.label.spreadsheet import plain_text, read_rows
+
+Table = dict[str, Any]  # columns of one length by name
+_LABEL, _NAMES = "label", ("id", "file_name")
+
+
+def read(path: Path, text: str | None) -> Items:
+    """Read a file of texts, with the name of their column, or of embeddings."""
+    readers = {".csv": _csv, ".jsonl": _json_lines, ".parquet": _parquet}
+    table = readers[path.suffix.lower()](path)
+    return from_table(table, text, str(path))
+
+
+def from_frame(frame: Any, text: str | None) -> Items:
+    """Read a data frame of pandas or polars."""
+    if not hasattr(frame, "columns") or not hasattr(frame, "__getitem__"):
+        raise InputError(
+            f"a {type(frame).__name__} cannot be labelled; give a path or a data frame of pandas or polars."
+        )
+    table = {str(name): _values(frame[name]) for name in frame.columns}
+    return from_table(table, text, "the data frame")
+
+
+def _values(column: Any) -> Any:
+    return column.to_numpy() if hasattr(column, "to_numpy") else np.asarray(column)
+
+
+def from_table(table: Table, text: str | None, source: str) -> Items:
+    """Return the items of a table."""
+    count = len(next(iter(table.values()), ()))
+    if not count:
+        raise InputError(f"{source} has no rows.")
+    key = next((name for name in _NAMES if name in table), None)
+    names = as_names(None if key is None else table[key], count)
+    labels = as_labels(table.get(_LABEL), count)
+    if text is not None:
+        return _of_texts(table, text, names, labels, source)
+    features = _features(table, source)
+    accepted = np.zeros(count, dtype=bool)
+    return Items("embeddings", names, labels, accepted, features=checked_features(features), column=key or "id")
+
+
+def _of_texts(table: Table, text: str, names: tuple[str, ...], labels: tuple[str | None, ...], source: str) -> Items:
+    if text not in table:
+        raise InputError(f"{source}: {unknown_name('column', text, table)}")
+    values = ["" if value is None or value != value else str(value).strip() for value in table[text]]
+    items = Items("texts", names, labels, np.zeros(len(names), dtype=bool), texts=tuple(values))
+    kept = np.array([bool(value) for value in values])
+    return items.only(kept, [LeftOut(names[i], "its text is empty") for i in np.flatnonzero(~kept)])
+
+
+def _features(table: Table, source: str) -> NDArray[Any]:
+    """One column of lists of numbers, or all columns of numbers but label and id."""
+    lists = [name for name, values in table.items() if name not in (_LABEL, *_NAMES) and _holds_lists(values)]
+    if len(lists) == 1:
+        widths = {len(row) for row in table[lists[0]]}
+        if len(widths) > 1:
+            raise InputError(f"{source}: lists in the column {lists[0]} have {len(widths)} different lengths.")
+        return np.stack([np.asarray(row, dtype=np.float32) for row in table[lists[0]]])
+    if lists:
+        raise InputError(f"{source} has several columns of lists ({', '.join(lists[:5])}); keep the one with features.")
+    numbers = [name for name, values in table.items() if name not in (_LABEL, *_NAMES) and _holds_numbers(values)]
+    if not numbers:
+        words = ", ".join(name for name in table if name not in (_LABEL, *_NAMES))
+        raise InputError(f"{source} has no column of numbers. If it holds texts, name their column: --text {words}.")
+    return np.column_stack([np.asarray(table[name], dtype=np.float64) for name in numbers]).astype(np.float32)
+
+
+def _holds_lists(values: Any) -> bool:
+    first = values[0]
+    return isinstance(first, list | tuple | np.ndarray)
+
+
+def _holds_numbers(values: Any) -> bool:
+    array = np.asarray(values)
+    if array.dtype.kind in "fiub":
+        return True
+    if array.dtype.kind not in "UO":
+        return False
+    try:
+        array.astype(np.float64)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _csv(path: Path) -> Table:
+    header, rows = read_rows(path)
+    if len(set(header)) < len(header):
+        raise InputError(f"{path}: two columns have the same name.")
+    cells: list[list[str]] = [[plain_text(cell) for cell in row] for _, row in rows]
+    return {name: np.array([row[i] for row in cells], dtype=object) for i, name in enumerate(header)}
+
+
+def _json_lines(path: Path) -> Table:
+    rows = list(_objects(path))
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return {name: np.array([row.get(name) for row in rows] + [None], dtype=object)[:-1] for name in names}
+
+
+def _objects(path: Path) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(read_text(path, LIST, "utf-8-sig").splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            found = json.loads(line) if len(line) <= JSON.value else None
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{path}, line {number} is not JSON ({error}).") from None
+        if not isinstance(found, dict):
+            raise InputError(f"{path}, line {number} is not a JSON object; one object a line is expected.")
+        yield found
+
+
+def _parquet(path: Path) -> Table:
+    try:
+        import pyarrow.parquet as parquet
+    except ImportError:
+        raise InputError(f"{path} needs pyarrow: pip install 'sinkshot[parquet]'.") from None
+    try:
+        file = parquet.ParquetFile(path)
+        groups = (file.metadata.row_group(i) for i in range(file.metadata.num_row_groups))
+        admit(sum(group.total_byte_size for group in groups), path.stat().st_size, "the table")
+        table = file.read()
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    except Exception as error:  # pyarrow has an exception class for each status
+        raise InputError(f"{path} is truncated, damaged or not a Parquet file ({error!s:.160}).") from None
+    return {name: _column(table.column(name)) for name in table.column_names}
+
+
+def _column(column: Any) -> Any:
+    """A column of Parquet: numbers as an array, lists and texts as objects."""
+    import pyarrow
+
+    if pyarrow.types.is_list(column.type) or pyarrow.types.is_large_list(column.type):
+        return column.to_pylist()
+    if pyarrow.types.is_fixed_size_list(column.type):
+        flat = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
+        return list(flat.reshape(len(column), column.type.list_size))
+    return column.to_numpy(zero_copy_only=False)

@@ -1,0 +1,83 @@
+"""What is to be labelled: images, texts or embeddings, with the labels that some of them have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Kind = Literal["images", "texts", "embeddings"]
+OUTSIDER = "_none"  # the label of an item that is known to belong to no class
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Something that was not labelled, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Items:
+    """Items in the order of the input. `labels` are None where there is none yet."""
+
+    kind: Kind
+    names: tuple[str, ...]  # relative POSIX paths of images; ids of others
+    labels: tuple[str | None, ...]
+    accepted: NDArray[np.bool_]  # labels that a person accepted rather than gave
+    paths: tuple[Path, ...] = ()  # of images
+    texts: tuple[str, ...] = ()
+    features: NDArray[Any] | None = None  # of embeddings, [n, d]
+    left_out: tuple[LeftOut, ...] = ()
+    notices: tuple[str, ...] = ()  # what a person should know before work begins
+    root: Path | None = None  # what paths are relative to
+    column: str = field(default="id")  # of labels.csv: file_name for images, else id
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def classes(self) -> list[str]:
+        """Class names that have a label, sorted."""
+        return sorted({label for label in self.labels if label is not None and label != OUTSIDER})
+
+    @property
+    def description(self) -> str:
+        """One line: what was recognised."""
+        labelled = sum(label not in (None, OUTSIDER) for label in self.labels)
+        outsiders = sum(label == OUTSIDER for label in self.labels)
+        parts = [f"{len(self):,} {self.kind}", f"{labelled:,} labelled in {len(self.classes)} classes"]
+        if outsiders:
+            parts.append(f"{outsiders:,} known outsiders")
+        parts.append(f"{len(self) - labelled - outsiders:,} to label")
+        if self.left_out:
+            parts.append(f"{len(self.left_out):,} left out")
+        return ", ".join(parts)
+
+    def only(self, kept: NDArray[np.bool_], left_out: Sequence[LeftOut] = ()) -> Items:
+        """Return the items of a mask; the others are left out for the reasons given."""
+        rows = np.flatnonzero(kept)
+
+        def pick(values: tuple[Any, ...]) -> tuple[Any, ...]:
+            return tuple(values[i] for i in rows) if values else ()
+
+        return replace(
+            self,
+            names=pick(self.names),
+            labels=pick(self.labels),
+            accepted=self.accepted[rows],
+            paths=pick(self.paths),
+            texts=pick(self.texts),
+            features=None if self.features is None else self.features[rows],
+            left_out=(*self.left_out, *left_out),
+        )
+
+
+def unlabelled(count: int) -> tuple[None, ...]:
+    """Labels of items none of which has any."""
+    return (None,) * count

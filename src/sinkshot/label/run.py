@@ -1,0 +1,223 @@
+"""`sinkshot.label`: an input, a few labels, and out comes a label for everything else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkshot.encoders import load
+from sinkshot.encoders.registry import Modality
+from sinkshot.errors import InputError
+from sinkshot.estimators.few_shot import FewShotClassifier
+from sinkshot.label import answers as files
+from sinkshot.label import exports, inputs, page
+from sinkshot.label.cache import NAME, FeatureCache
+from sinkshot.label.encode import encode
+from sinkshot.label.engine import Answers, by_model, classify
+from sinkshot.label.items import Items
+
+Tell = Callable[[str], None]
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """What `label` found.
+
+    Attributes
+    ----------
+    items : Items
+        What was labelled, in input order.
+    answers : Answers or None
+        None where nothing was labelled yet; `summary["next"]` says what to label first.
+    summary : dict
+        Numbers about the whole, as in summary.json.
+    features : array of shape (n, d)
+    """
+
+    items: Items
+    answers: Answers | None
+    summary: dict[str, Any]
+    features: NDArray[Any]
+
+    def to_frame(self) -> Any:
+        """Return one row an item as a pandas data frame, with the columns of labels.csv."""
+        import pandas as pd
+
+        if self.answers is None:
+            return pd.DataFrame({self.items.column: list(self.items.names), "label": ""})
+        ranked, answers = self.answers.ranked, self.answers
+        ordered = np.take_along_axis(answers.probabilities, ranked, axis=1)
+        several = len(answers.classes) > 1
+        return pd.DataFrame(
+            {
+                self.items.column: list(self.items.names),
+                "label": list(answers.labels),
+                "confidence": answers.confidence,
+                "unknown": answers.unknown,
+                "second": [answers.classes[row[1]] for row in ranked] if several else "",
+                "margin": ordered[:, 0] - ordered[:, 1] if several else 1.0,
+                "source": list(answers.sources),
+            }
+        )
+
+
+def label(
+    source: Any,
+    *,
+    labels: str | os.PathLike[str] | None = None,
+    text: str | None = None,
+    encoder: str | Callable[..., Any] | None = None,
+    method: str = "sinkshot",
+    unknown: float | None = 0.5,
+    next_count: int = 10,
+    out: str | os.PathLike[str] | None = None,
+    export: tuple[str, ...] = (),
+    cache: str | os.PathLike[str] | None = None,
+    save: str | os.PathLike[str] | None = None,
+    model: str | os.PathLike[str] | None = None,
+    tell: Tell | None = None,
+    progress: Progress | None = None,
+    **encoder_options: Any,
+) -> Labelled:
+    """Label images, texts or embeddings from the few labels that some of them have.
+
+    Parameters
+    ----------
+    source : path or data frame
+        A folder of images with class folders; a file of embeddings (`.npz`, `.npy`, `.safetensors`, `.parquet`,
+        `.csv`) or of texts (`.csv`, `.jsonl`, `.parquet` with `text`, or `.txt`); a data frame.
+    labels : path, optional
+        A CSV file `file_name,label` or `id,label`.
+    text : str, optional
+        The column that holds texts.
+    encoder : str or function, optional
+        How images or texts become features; see `sinkshot.encoders.load`.
+    method : str, default="sinkshot"
+        A registered method.
+    unknown : float or None, default=0.5
+        Items whose probability of belonging to no class is above this number are rejected; None rejects nothing.
+    next_count : int, default=10
+        How many items to suggest for labelling next.
+    out : path, optional
+        A folder to write labels.csv, probabilities.parquet, summary.json and report.html to.
+    export : tuple of str, optional
+        Further forms to write there: "label-studio", "folders", "huggingface".
+    cache : path, optional
+        The folder in which features are kept; beside the input unless said.
+    save : path, optional
+        A safetensors file that keeps the fitted classifier, for items that come later.
+    model : path, optional
+        A classifier that `save` kept: items are labelled by it, and none needs a label.
+    tell, progress : callable, optional
+        Called with sentences, and with the number of items encoded and of all.
+    **encoder_options
+        Further options of `sinkshot.encoders.load`.
+
+    Returns
+    -------
+    Labelled
+    """
+    tell = tell or (lambda _: None)
+    folder = None if out is None else Path(out)
+    exports.check(tuple(export))
+    fitted = None if model is None else FewShotClassifier.load(model)
+    if fitted is not None and encoder is None:
+        encoder = fitted.extra_.get("encoder")
+    items = inputs.read(source, labels=labels, text=text, skip=folder)
+    tell(f"{_shown(source)}: {items.description}")
+    for notice in items.notices:
+        tell(notice)
+    items, features, facts = features_of(items, source, encoder, cache, tell, progress, encoder_options)
+    if fitted is not None:
+        _must_fit(fitted, facts, features.shape[1])
+        answers = by_model(items, features, fitted, unknown)
+    elif not items.classes:
+        told = files.summary(items, None, **facts, next=_first(items, features, next_count))
+        return Labelled(items, None, told, features)
+    else:
+        answers = classify(items, features, method=method, unknown=unknown, next_count=next_count)
+    told = files.summary(items, answers, method=method, threshold=unknown, **facts)
+    if save is not None and answers.model is not None:
+        answers.model.extra_ = facts
+        answers.model.save(save)
+        tell(f"the classifier is kept in {save}; label new items with --model {save}")
+    labelled = Labelled(items, answers, told, features)
+    if folder is not None:
+        _make(folder)
+        files.write(folder, items, answers, told)
+        page.write(folder / "report.html", labelled)
+        for sentence in exports.write(tuple(export), folder, items, answers):
+            tell(sentence)
+    return labelled
+
+
+def _must_fit(fitted: FewShotClassifier, facts: dict[str, Any], width: int) -> None:
+    """Refuse features of another encoder than the classifier was fitted on."""
+    before, now = fitted.extra_.get("encoder_digest"), facts.get("encoder_digest")
+    if before != now:
+        raise InputError(
+            f"the classifier was fitted on features of {fitted.extra_.get('encoder') or 'embeddings'}, and these are "
+            f"of {facts.get('encoder') or 'embeddings'}; take the same encoder."
+        )
+    if width != fitted.n_features_in_:
+        raise InputError(f"the classifier takes {fitted.n_features_in_} features, and the items have {width}.")
+
+
+def features_of(
+    items: Items,
+    source: Any,
+    encoder: str | Callable[..., Any] | None,
+    cache: str | os.PathLike[str] | None,
+    tell: Tell,
+    progress: Progress | None,
+    options: dict[str, Any],
+) -> tuple[Items, NDArray[Any], dict[str, Any]]:
+    """Return the items that could be encoded, their features, and facts for the summary."""
+    if items.features is not None:
+        if encoder is not None:
+            raise InputError("the input holds embeddings, which need no encoder; leave --encoder out.")
+        return items, items.features, {"encoder": None}
+    modality: Modality = "image" if items.kind == "images" else "text"
+    chosen = load(encoder, modality, **options)
+    tell(f"encoder: {chosen.name}, {chosen.width:,} features" + (f"; {chosen.note}" if chosen.note else ""))
+    with FeatureCache(cache_file(source, cache), chosen.digest, chosen.width) as kept:
+        rest, features = encode(items, chosen, kept, progress)
+    return rest, features, {"encoder": chosen.name, "encoder_digest": chosen.digest}
+
+
+def cache_file(source: Any, cache: str | os.PathLike[str] | None) -> Path:
+    """Return where features of an input are kept: in a hidden folder in or beside it, unless said."""
+    if cache is not None:
+        return Path(cache) / NAME
+    if not isinstance(source, str | os.PathLike):
+        return Path(".sinkshot") / NAME
+    path = Path(source)
+    return (path if path.is_dir() else path.parent) / ".sinkshot" / NAME
+
+
+def _first(items: Items, features: NDArray[Any], count: int) -> list[str]:
+    """Names of the items to label first where none has a label."""
+    from sinkshot.selection import first_rows
+
+    return [items.names[row] for row in first_rows(features, min(count, len(items)))]
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"the folder {folder} cannot be made: {error.strerror or error}.") from None
+
+
+def _shown(source: Any) -> str:
+    return str(source) if isinstance(source, str | os.PathLike) else f"the {type(source).__name__}"
+
+
+__all__ = ["Labelled", "label"]

@@ -1,0 +1,11 @@
+"""Margin: rows whose two most probable classes are nearest to each other (Scheffer, Decomain, Wrobel, IDA 2001)."""
+
+from __future__ import annotations
+
+from sinkshot.selection.registry import Pool, highest, register
+
+
+@register("margin", reference="Scheffer, Decomain, Wrobel 2001")
+def margin(pool: Pool, count: int) -> list[int]:
+    """Choose the rows with the smallest margin, strangers last."""
+    return highest(pool.doubt * pool.known, pool, count)

@@ -1,0 +1,106 @@
+"""What a strategy sees of a pool, and the list of strategies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkshot.errors import InputError, unknown_name
+
+Floats = NDArray[np.floating[Any]]
+MOST_ROWS = 20_000  # of a pool that strategies compare with each other; a larger one is thinned evenly
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Rows to choose from, and what is known of them."""
+
+    rows: Floats  # [n, d], of unit length
+    labelled: NDArray[np.bool_]  # [n]
+    probabilities: Floats | None = None  # [n, way], where a classifier has labels to go by
+    unknown: Floats | None = None  # [n], probability of belonging to no class
+    seed: int = 0
+
+    @staticmethod
+    def of_features(features: Any) -> Pool:
+        """Return a pool without labels: features behind their mean, of unit length."""
+        values = np.asarray(features, dtype=np.float32)
+        centred = values - values.mean(axis=0)
+        length = np.linalg.norm(centred, axis=1, keepdims=True)
+        return Pool(centred / np.where(length > 0, length, 1), np.zeros(len(values), dtype=bool))
+
+    @cached_property
+    def candidates(self) -> NDArray[np.int64]:
+        """Numbers of the rows that may be chosen."""
+        return np.flatnonzero(~self.labelled)
+
+    @cached_property
+    def known(self) -> Floats:
+        """Probability of each row to belong to a class, [n]."""
+        return np.ones(len(self.rows)) if self.unknown is None else 1.0 - self.unknown
+
+    @cached_property
+    def doubt(self) -> Floats:
+        """One minus the margin between the two most probable classes, [n]; one where nothing is known."""
+        if self.probabilities is None or self.probabilities.shape[1] < 2:
+            return np.ones(len(self.rows))
+        ordered = np.sort(self.probabilities, axis=1)
+        return np.asarray(1.0 - (ordered[:, -1] - ordered[:, -2]))
+
+    @cached_property
+    def seen(self) -> NDArray[np.int64]:
+        """Numbers of the rows that similarities are computed with."""
+        step = -(-len(self.rows) // MOST_ROWS)
+        return np.arange(0, len(self.rows), step)
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """A registered strategy."""
+
+    name: str
+    function: Callable[[Pool, int], list[int]]
+    reference: str
+
+    def choose(self, pool: Pool, count: int) -> list[int]:
+        """Return `count` different rows without a label, the most useful first."""
+        count = min(count, len(pool.candidates))
+        if count < 1:
+            return []
+        chosen = self.function(pool, count)
+        if len(set(chosen)) != count or pool.labelled[chosen].any():
+            raise InputError(f"the strategy {self.name} chose rows twice, too few or labelled ones.")
+        return [int(row) for row in chosen]
+
+
+STRATEGIES: dict[str, Strategy] = {}
+
+
+def register(name: str, *, reference: str) -> Callable[[Callable[[Pool, int], list[int]]], Any]:
+    """Add a strategy to the list."""
+
+    def add(function: Callable[[Pool, int], list[int]]) -> Any:
+        if name in STRATEGIES:
+            raise InputError(f"a strategy called {name!r} is registered already.")
+        STRATEGIES[name] = Strategy(name, function, reference)
+        return function
+
+    return add
+
+
+def get(name: str) -> Strategy:
+    """Return a strategy by its name."""
+    if name not in STRATEGIES:
+        raise unknown_name("strategy", name, STRATEGIES)
+    return STRATEGIES[name]
+
+
+def highest(score: Floats, pool: Pool, count: int) -> list[int]:
+    """Return the candidates with the highest score; ties go to the first."""
+    order = np.argsort(-score[pool.candidates], kind="stable")[:count]
+    return [int(row) for row in pool.candidates[order]]

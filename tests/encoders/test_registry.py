@@ -1,0 +1,64 @@
+"""Encoders are found by name, prefix, suffix or function; what does not fit is refused in a sentence."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sinkshot.encoders import load
+from sinkshot.encoders.images import ImageInput
+from sinkshot.errors import InputError
+
+
+def test_a_function_of_images_is_an_encoder():
+    encoder = load(lambda images: images.mean(axis=(1, 2)), "image", size=8, name="mean colour")
+    assert encoder.width == 3
+    assert encoder.encode(np.full((2, 8, 8, 3), 7, np.uint8)).tolist() == [[7.0] * 3] * 2
+
+
+def test_functions_of_other_names_have_other_digests():
+    one, other = (load(lambda texts: np.zeros((len(texts), 2)), "text", name=name) for name in "ab")
+    assert one.digest != other.digest
+
+
+@pytest.mark.parametrize(
+    ("spec", "modality", "message"),
+    [
+        ("efficientnet-lite", "image", "did you mean 'efficientnet-lite"),
+        ("minilm", "image", r"takes texts, and images are given"),
+        ("efficientnet-lite0", "text", r"takes images, and texts are given; take one of .*minilm"),
+        (lambda batch: np.zeros(3), "text", r"shape \(3,\) for one item"),
+    ],
+)
+def test_what_does_not_fit_is_refused(spec, modality, message):
+    with pytest.raises(InputError, match=message):
+        load(spec, modality, **({"name": "f"} if callable(spec) else {}))
+
+
+@pytest.mark.parametrize("mode", ["L", "RGBA", "P", "CMYK", "I;16", "I", "F", "1", "LA"])
+def test_pictures_of_every_mode_become_rgb(mode):
+    picture = Image.new("RGB", (40, 30), (200, 100, 50))
+    if mode in ("I;16", "I", "F"):
+        values = np.full((30, 40), 40_000, {"I;16": np.uint16, "I": np.int32, "F": np.float32}[mode])
+        picture = Image.fromarray(values)
+    else:
+        picture = picture.convert(mode)
+    prepared = ImageInput(16).prepared(picture)
+    assert prepared.shape == (16, 16, 3)
+    assert prepared.dtype == np.uint8
+
+
+def test_photos_are_turned_as_viewers_turn_them(tmp_path):
+    picture = Image.new("RGB", (40, 40), "white")
+    picture.paste("black", (0, 0, 40, 20))  # black above
+    exif = Image.Exif()
+    exif[0x0112] = 3  # upside down
+    picture.save(tmp_path / "turned.jpg", exif=exif, quality=95)
+    prepared = ImageInput(8, crop=1.0).prepared(Image.open(tmp_path / "turned.jpg"))
+    assert prepared[:3].mean() > 200 > 50 > prepared[-3:].mean()
+
+
+def test_what_is_transparent_is_white():
+    prepared = ImageInput(4).prepared(Image.new("RGBA", (8, 8), (0, 0, 0, 0)))
+    assert (prepared == 255).all()
