@@ -53,7 +53,8 @@ def _table(one: Board) -> Table:
                 cells += ["", ""]
                 continue
             sign = " " if spot.match is None else _SIGNS[spot.match.standing]
-            cells += [f"{spot.place.here:.2f} ± {spot.place.half_width:.2f} {sign}", f"{1000 * spot.seconds:.3g}"]
+            interval = "" if spot.place.pooled else f" ± {spot.place.half_width:.2f}"
+            cells += [f"{spot.place.here:.2f}{interval} {sign}", f"{1000 * spot.seconds:.3g}"]
         table.add_row(rank.label, *cells)
     return table
 

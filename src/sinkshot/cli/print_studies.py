@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
+from sinkshot.calibration import POOLED
 from sinkshot.cli._console import out, percent
 from sinkshot.cli.print_leaderboards import broken
 from sinkshot.evaluate import half_width
@@ -110,9 +111,11 @@ def _place(entry: Entry, sheet: Sheet, outcome: RunResult, brief: bool) -> str:
     return f"{text} ({entry.paper.mean:.2f})" if paper and entry.paper is not None else text
 
 
-def _number(entry: Entry, outcome: RunResult) -> tuple[float, float] | None:
-    """Return mean and half-width of an entry, by its metric."""
+def _number(entry: Entry, outcome: RunResult) -> tuple[float, float | None] | None:
+    """Return mean and half-width of an entry, by its metric; one of all queries together has no half-width."""
     stored = None if entry.cell is None else outcome.results.get(entry.cell)
+    if stored is not None and entry.metric in POOLED:
+        return None if (value := stored.pooled(entry.metric)) is None else (value, None)
     values = None if stored is None else stored.values(entry.metric)
     return None if values is None else (float(values.mean()), half_width(values))
 

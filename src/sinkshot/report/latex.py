@@ -126,5 +126,5 @@ def _rows(row: Row, line: Sequence[TableCell], heads: int) -> Iterator[str]:
 def _here(place: TableCell) -> str:
     if place.here is None:
         return "--"
-    text = f"{place.here:.2f} \\pm {place.half_width:.2f}"
+    text = f"{place.here:.2f}" + ("" if place.pooled else f" \\pm {place.half_width:.2f}")
     return f"$\\mathbf{{{text}}}$" if place.best else f"${text}$"

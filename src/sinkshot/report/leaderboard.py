@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from sinkshot.calibration import POOLED
 from sinkshot.methods import METHODS
 from sinkshot.metrics import TITLES, sign
 from sinkshot.report.figures.studies import Drawing
@@ -41,6 +42,11 @@ class Spot:
         return self.place.worth if self.match is None else self.rival + self.match.better * self.match.difference
 
     @property
+    def ranks(self) -> bool:
+        """Whether it is measured, and of each episode: how well calibrated a method is does not rank it."""
+        return self.place.here is not None and not self.place.pooled
+
+    @property
     def time(self) -> str:
         """The time of an episode in words."""
         return "" if self.seconds is None else time_of(self.seconds)
@@ -62,7 +68,7 @@ class Rank:
     def above(self, middles: Sequence[float]) -> float:
         """Mean height above a number for each column, over those that are measured; below everything if none is."""
         columns = zip(self.spots, middles, strict=True)
-        known = [spot.worth - middle for spot, middle in columns if spot.place.here is not None]
+        known = [spot.worth - middle for spot, middle in columns if spot.ranks]
         return sum(known) / len(known) if known else -math.inf
 
 
@@ -113,7 +119,7 @@ def board(study: Study, sheet: Sheet, results: Results) -> Board:
 
 def _middle(column: Sequence[Spot]) -> float:
     """Mean worth of the measured numbers of a column."""
-    known = [spot.worth for spot in column if spot.place.here is not None]
+    known = [spot.worth for spot in column if spot.ranks]
     return sum(known) / len(known) if known else 0.0
 
 
@@ -177,7 +183,8 @@ def _same_episodes(entry: Entry, number: int, floor: Row) -> Entry | None:
 
 def drawing(name: str, shown: Board) -> Drawing:
     """Accuracy against the time of an episode, a panel for each column; those are named that nobody beats in both."""
-    panels = [_panel(f"{name}-{number}", shown, number) for number in range(len(shown.sheet.columns))]
+    metrics = [entry.metric for entry in shown.sheet.rows[0].entries] if shown.sheet.rows else []
+    panels = [_panel(f"{name}-{number}", shown, number) for number, one in enumerate(metrics) if one not in POOLED]
     used = sorted({rank.kind for rank in shown.ranks})
     keys = [Key(marker_sign(MARKERS[kind], SERIES[kind]), KINDS[kind]) for kind in used]
     return Drawing(tuple(one for one in panels if one is not None), tuple(keys))

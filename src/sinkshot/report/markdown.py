@@ -123,7 +123,7 @@ def _spot(spot: Spot) -> str:
 def _place(place: TableCell) -> str:
     parts = []
     if place.here is not None:
-        parts.append(f"**{number(place.here)}** ± {number(place.half_width)}")
+        parts.append(f"**{number(place.here)}**" + ("" if place.pooled else f" ± {number(place.half_width)}"))
     if place.paper is not None:
         parts.append(f"paper {escape(place.paper.text)}")
     if place.difference is not None and place.standing is not None:

@@ -15,6 +15,7 @@ import sinkshot
 from sinkshot.errors import InputError
 from sinkshot.files import replacing
 from sinkshot.report import export
+from sinkshot.report.figures.calibration import calibration_drawing
 from sinkshot.report.figures.studies import Drawing, draw
 from sinkshot.report.latex import latex_tables
 from sinkshot.report.leaderboard import Board, board, drawing
@@ -167,8 +168,9 @@ class Report:
 
     @property
     def boards(self) -> bool:
-        """Whether it is about leaderboards alone, in which no paper has a word."""
-        return {section.study.kind for section in self.sections} == {"leaderboard"}
+        """Whether it is about our own comparisons alone, in which no paper has a word."""
+        kinds = {section.study.kind for section in self.sections}
+        return bool(kinds) and kinds <= {"leaderboard", "calibration"}
 
     @property
     def told(self) -> list[tuple[Section, Judgement]]:
@@ -226,6 +228,8 @@ def _shown(study: Study, sheet: Sheet, anchor: str, outcome: RunResult) -> Sheet
     if study.kind == "leaderboard":
         ranked = board(study, sheet, outcome.results)
         return SheetView(sheet, table, anchor, groups, drawing(anchor, ranked), board=ranked)
+    if study.kind == "calibration":
+        return SheetView(sheet, table, anchor, groups, calibration_drawing(anchor, sheet, outcome.results))
     return SheetView(sheet, table, anchor, groups, draw(anchor, study.kind, sheet, outcome.results, facts), facts)
 
 

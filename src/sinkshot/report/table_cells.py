@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from sinkshot.calibration import POOLED
 from sinkshot.evaluate import half_width
 from sinkshot.metrics import sign
 from sinkshot.studies.study import Cell, Column, Entry, Row, Sheet, Value
@@ -32,6 +33,7 @@ class TableCell:
     half_width: float = 0.0
     elsewhere: bool = False  # the paper's value is of another bank: there is nothing to judge
     single: bool = False  # of one episode, which has no interval: nothing can be judged either
+    pooled: bool = False  # of all queries together, which has no interval either
     best: bool = False  # of those measured in the same column and group
 
     @property
@@ -78,6 +80,9 @@ def transposed(sheet: Sheet) -> Sheet:
 def measured(entry: Entry, results: Mapping[Cell, StoredResult]) -> TableCell:
     """Return the place of an entry, with mean and half-width in percent where it was measured."""
     stored = None if entry.cell is None else results.get(entry.cell)
+    if stored is not None and entry.metric in POOLED:
+        value = stored.pooled(entry.metric)
+        return TableCell(entry) if value is None else TableCell(entry, 100 * value, single=True, pooled=True)
     values = None if stored is None else stored.values(entry.metric)
     if values is None:
         return TableCell(entry)
@@ -96,7 +101,7 @@ def _with_best(sheet: Sheet, rows: list[list[TableCell]]) -> list[list[TableCell
     rivals: dict[tuple[str, int], list[float]] = defaultdict(list)
     for row, line in zip(sheet.rows, rows, strict=True):
         for i, place in enumerate(line):
-            if place.here is not None:
+            if place.here is not None and place.entry.metric != "ece_null":  # of which neither more nor less is better
                 rivals[row.group, i].append(place.worth)
 
     def mark(group: str, i: int, place: TableCell) -> TableCell:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from sinkshot.episodes import Recipe
 from sinkshot.metrics import Metric
 
-StudyKind = Literal["table", "curve", "distribution", "projection", "gaussianity", "leaderboard"]
+StudyKind = Literal["table", "curve", "distribution", "projection", "gaussianity", "leaderboard", "calibration"]
 
 
 @dataclass(frozen=True)
