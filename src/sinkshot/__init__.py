@@ -14,10 +14,15 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from sinkshot.estimators import PEME, BMSClassifier, FewShotClassifier, NearestClassMean, SoftKMeansClassifier
+    from sinkshot.label.run import Labelled, label
     from sinkshot.tuning import tune
 
 _ESTIMATORS = ("FewShotClassifier", "PEME", "BMSClassifier", "NearestClassMean", "SoftKMeansClassifier")
-_LATER = dict.fromkeys(_ESTIMATORS, "sinkshot.estimators") | {"tune": "sinkshot.tuning"}
+_LATER = dict.fromkeys(_ESTIMATORS, "sinkshot.estimators") | {
+    "Labelled": "sinkshot.label.run",
+    "label": "sinkshot.label.run",
+    "tune": "sinkshot.tuning",
+}
 
 __all__ = [  # written out, so that type checkers can read it
     "METHODS",
@@ -28,6 +33,7 @@ __all__ = [  # written out, so that type checkers can read it
     "FeatureBank",
     "FewShotClassifier",
     "InputError",
+    "Labelled",
     "NearestClassMean",
     "Paired",
     "Recipe",
@@ -38,6 +44,7 @@ __all__ = [  # written out, so that type checkers can read it
     "compare",
     "draw",
     "evaluate",
+    "label",
     "load",
     "register",
     "tune",

@@ -207,6 +207,15 @@ def test_one_class_no_class_and_no_images_get_an_answer_or_a_sentence(photos, tm
         run(tmp_path / "nowhere")
 
 
+def test_the_front_door_labels_too(photos):
+    import sinkshot
+
+    options = {"encoder": mean_colours, "size": 8, "name": "mean colours", "unknown": None}
+    first, again = (sinkshot.label(photos, **options) for _ in range(2))  # a function, then the package of its name
+    assert right(first) == right(again) == 1
+    assert isinstance(first, sinkshot.Labelled)
+
+
 def test_a_kept_classifier_labels_new_items(photos, tmp_path):
     run(photos, save=tmp_path / "model.safetensors")
     rng = np.random.default_rng(9)

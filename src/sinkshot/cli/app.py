@@ -23,7 +23,6 @@ app = typer.Typer(
     help="Few-shot classification on frozen features: label thousands from a handful.",
     epilog="Start with: sinkshot demo",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

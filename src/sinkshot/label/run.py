@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,7 @@ Progress = Callable[[int, int], None]
 class Labelled:
     """What `label` found.
 
-    Attributes
+    Parameters
     ----------
     items : Items
         What was labelled, in input order.
@@ -39,6 +40,18 @@ class Labelled:
     summary : dict
         Numbers about the whole, as in summary.json.
     features : array of shape (n, d)
+        Features of the items, in the same order.
+
+    See Also
+    --------
+    label : Makes it.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd, sinkshot
+    >>> table = pd.DataFrame({"x": [0.0, 0.1, 5.0, 5.1], "y": [5.0, 5.1, 0.0, 0.1], "label": ["a", "", "b", ""]})
+    >>> sinkshot.label(table, unknown=None).to_frame()["label"].tolist()
+    ['a', 'a', 'b', 'b']
     """
 
     items: Items
@@ -47,7 +60,13 @@ class Labelled:
     features: NDArray[Any]
 
     def to_frame(self) -> Any:
-        """Return one row an item as a pandas data frame, with the columns of labels.csv."""
+        """Return one row an item as a pandas data frame, with the columns of labels.csv.
+
+        Returns
+        -------
+        pandas.DataFrame
+            In input order.
+        """
         import pandas as pd
 
         if self.answers is None:
@@ -123,6 +142,21 @@ def label(
     Returns
     -------
     Labelled
+        A label, a confidence and more for every item; `to_frame` makes a table of it.
+
+    See Also
+    --------
+    FewShotClassifier : The classifier behind it, for features at hand.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd, sinkshot
+    >>> truth = np.array(["cat", "dog"] * 30)
+    >>> table = pd.DataFrame(np.random.default_rng(0).gamma(1 + 4 * (truth[:, None] == np.array(["cat", "dog"] * 4))))
+    >>> table["label"] = np.where(np.arange(60) < 8, truth, "")
+    >>> found = sinkshot.label(table, unknown=None)
+    >>> bool(np.mean(found.to_frame()["label"] == truth) > 0.9)
+    True
     """
     tell = tell or (lambda _: None)
     folder = None if out is None else Path(out)
@@ -221,3 +255,4 @@ def _shown(source: Any) -> str:
 
 
 __all__ = ["Labelled", "label"]
+setattr(sys.modules["sinkshot"], "label", label)  # noqa: B010  importing the package had put itself there
