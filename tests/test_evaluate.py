@@ -170,9 +170,9 @@ def test_work_in_threads_comes_out_in_order_and_errors_come_out_too():
         list(in_order(lambda i: 1 // (5 - i), range(50), 4))
 
 
-@pytest.mark.parametrize("chain", ["PEMaE", "PEMa"])
+@pytest.mark.parametrize("chain", ["PEMaE", "PEMa", "PEMcE"])
 @pytest.mark.parametrize("name", ["pt-map", "bms", "ncm"])
-def test_inner_products_are_enough_where_supports_and_queries_are_centred_apart(bundled, chain, name):
+def test_inner_products_are_enough_where_a_task_has_other_centres_than_its_mean(bundled, chain, name):
     recipe, given = Recipe(episodes=20), {"method": name, "preprocess": chain}
     if name == "bms":
         given["epochs"] = 0

@@ -8,10 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sinkshot import DataWarning, FeatureBank, InputError, Task
-from sinkshot.preprocess import apply, base_mean_of, centred_apart, centring, parse, run, spell, split
+from sinkshot.preprocess import (
+    apply,
+    base_mean_of,
+    centred_apart,
+    centred_by_classes,
+    centring,
+    parse,
+    run,
+    spell,
+    split,
+)
 
-STEPS = ("P", "Ps", "E", "Mn", "Mb", "Z", "Ma", "B", "P0.3", "Ps2")
-OF_TASK = {"Mn", "Ma", "Z", "B"}
+STEPS = ("P", "Ps", "E", "Mn", "Mb", "Z", "Ma", "Mc", "B", "P0.3", "Ps2")
+OF_TASK = {"Mn", "Ma", "Mc", "Z", "B"}
 
 
 def possible(steps):
@@ -33,7 +43,7 @@ def test_a_chain_is_read_and_spelt_back(steps):
     ("chain", "words"),
     [
         ("PEX", "'X'"),
-        ("PEME", "Mn .*Ma .*or Mb"),
+        ("PEME", "Mn .*Ma .*Mb .*or Mc"),
         ("pe", "'pe'"),
         ("P0E", "is 0"),
         ("MnPE", "use Ps"),
@@ -162,17 +172,37 @@ def test_rows_that_are_no_task_cannot_be_centred_apart_nor_compared(step):
         run(rows(), parse(step))
 
 
-@pytest.mark.parametrize("chain", ["", "Mn", "MnE", "Ma", "MaE"])
+def test_the_mean_of_class_means_takes_the_mean_of_the_task_as_one_more_support(xp):
+    x = unit(rows())
+    task = Task(xp.asarray(x[None, :4]), xp.asarray([[0, 1, 0, 0]]), xp.asarray(x[None, 4:]), way=2)
+    done = apply(task, "Mc")
+    mean = x.mean(axis=0)
+    centre = ((x[0] + x[2] + x[3] + mean) / 4 + (x[1] + mean) / 2) / 2
+    np.testing.assert_allclose(np.asarray(done.support)[0], x[:4] - centre, atol=1e-12)
+    np.testing.assert_allclose(np.asarray(done.query)[0], x[4:] - centre, atol=1e-12)
+
+
+def test_rows_without_classes_have_no_mean_of_class_means():
+    with pytest.raises(InputError, match="Mc needs a task with the classes of its supports"):
+        run(rows(), parse("EMc"))
+
+
+@pytest.mark.parametrize("chain", ["", "Mn", "MnE", "Ma", "MaE", "Mc", "McE"])
 def test_what_a_chain_does_to_a_task_can_be_done_to_its_inner_products(chain):
     x = unit(rows())[None]
-    centre, apart, normalise = centring(parse(chain))
-    done = run(x, parse(chain), supports=5).x
-    if not apart:
-        assert (centre, normalise) == ("Mn" in chain, "E" in chain)
+    labels = np.array([[0, 1, 1, 2, 1]])
+    found = centring(parse(chain))
+    done = run(x, parse(chain), supports=5, labels=labels).x
+    assert (found.centre, found.normalise) == ("Mn" in chain, "E" in chain)
+    if not (found.apart or found.classes):
         return
     before = x - x.mean(axis=1, keepdims=True)
     for y in (x, before):  # a task's mean taken away beforehand changes nothing
-        got = centred_apart(y @ y.swapaxes(1, 2), 5, normalise)
+        gram = y @ y.swapaxes(1, 2)
+        if found.apart:
+            got = centred_apart(gram, 5, found.normalise)
+        else:
+            got = centred_by_classes(gram, labels, found.normalise)
         np.testing.assert_allclose(got, done @ done.swapaxes(1, 2), atol=1e-12)
 
 

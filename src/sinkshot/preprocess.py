@@ -5,7 +5,8 @@
     E    unit length                                         the queries from those, apart
     Z    batch norm over the rows of the task           Mb   subtract the mean of the base classes, taken at this
     B    affinities to the other rows (BPA), of              point of the chain
-         which each row then consists                   ""   nothing
+         which each row then consists                   Mc   subtract the mean of the class means: those of the
+    ""   nothing                                             supports, the task's mean being one more of each class
 
 A chain is read from left to right. beta is 0.5 unless a number follows the power: "P0.4EMnE". P, Ps, E and Mb treat
 each row alone; where a task has the features of the base classes, those go through the chain's steps up to the first
@@ -26,18 +27,22 @@ from array_api_compat import array_namespace, device
 from numpy.typing import NDArray
 
 from sinkshot import bpa
+from sinkshot.arrays import one_hot
 from sinkshot.bank import FeatureBank
 from sinkshot.errors import DataWarning, InputError
 from sinkshot.task import Array, Task
 
 EPSILON = 1e-6  # of the power transform
 BATCH_NORM_EPSILON = 1e-5
-_STEP = re.compile(r"(?P<power>Ps|P)(?P<beta>\d*\.?\d+)?|E|Mn|Ma|Mb|Z|B")
-_NAMES = "P, Ps, E, Mn, Ma, Mb, Z, B"
-_OF_TASK = ("Mn", "Ma", "Z", "B")  # steps that need a task, not a row alone
+_STEP = re.compile(r"(?P<power>Ps|P)(?P<beta>\d*\.?\d+)?|E|Mn|Ma|Mb|Mc|Z|B")
+_NAMES = "P, Ps, E, Mn, Ma, Mb, Mc, Z, B"
+_OF_TASK = ("Mn", "Ma", "Mc", "Z", "B")  # steps that need a task, not a row alone
 
 
-_WHOSE_MEAN = " M needs to know whose mean: Mn (the task's), Ma (supports and queries apart) or Mb (the base classes')."
+_WHOSE_MEAN = (
+    " M needs to know whose mean: Mn (the task's), Ma (supports and queries apart), Mb (the base classes') or Mc "
+    "(of the class means)."
+)
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ class Step:
     Parameters
     ----------
     name : str
-        P, Ps, E, Mn, Ma, Mb, Z or B.
+        P, Ps, E, Mn, Ma, Mb, Mc, Z or B.
     beta : float
         The exponent of P and Ps.
 
@@ -111,7 +116,7 @@ def parse(chain: str) -> Chain:
         step = Step(match["power"] or match[0], beta)
         if step.name == "P" and signed:
             raise InputError(f"P needs features >= 0, which does not hold after a mean is taken ({chain!r}); use Ps.")
-        signed = step.name != "B" and (signed or step.name in ("Mn", "Ma", "Mb", "Z"))
+        signed = step.name != "B" and (signed or step.name in ("Mn", "Ma", "Mb", "Mc", "Z"))
         steps.append(step)
         at = match.end()
     return tuple(steps)
@@ -160,14 +165,15 @@ class Centring(NamedTuple):
     centre: bool  # subtract the mean of the task
     apart: bool  # that of the supports from them and that of the queries from those
     normalise: bool  # and then take unit length
+    classes: bool = False  # subtract the mean of the class means
 
 
 def centring(task_wise: Chain) -> Centring | None:
     """Return what a chain does to a task, if the inner products of its rows are enough to do it, else None."""
     names = [step.name for step in task_wise]
     normalise = names[1:] == ["E"]
-    if names[:1] in ([], ["Mn"], ["Ma"]) and (normalise or len(names) < 2):
-        return Centring(names[:1] == ["Mn"], names[:1] == ["Ma"], normalise)
+    if names[:1] in ([], ["Mn"], ["Ma"], ["Mc"]) and (normalise or len(names) < 2):
+        return Centring(names[:1] == ["Mn"], names[:1] == ["Ma"], normalise, names[:1] == ["Mc"])
     return None
 
 
@@ -181,8 +187,37 @@ def centred_apart(gram: Array, supports: int, normalise: bool) -> Array:
         parts = gram[..., :supports, :], gram[..., supports:, :]
         gram = xp.concat([part - xp.mean(part, axis=-2, keepdims=True) for part in parts], axis=-2)
         gram = xp.matrix_transpose(gram)
-    if not normalise:
-        return gram
+    return _unit_length(gram) if normalise else gram
+
+
+def centred_by_classes(gram: Array, labels: Array, normalise: bool) -> Array:
+    """Subtract the centre of Mc on both sides of Gram matrices [R, N, N] of supports with labels [R, l], then others.
+
+    Digits are kept if the mean of the task was subtracted before. A row that is zero but for rounding becomes zero.
+    """
+    xp = array_namespace(gram)
+    along = class_centre(labels, gram) @ gram  # [R, 1, N]: inner products of the centre with all rows
+    square = along @ xp.matrix_transpose(class_centre(labels, gram))  # [R, 1, 1]
+    gram = gram - along - xp.matrix_transpose(along) + square
+    return _unit_length(gram) if normalise else gram
+
+
+def class_centre(labels: Array, rows: Array) -> Array:
+    """Weights [..., 1, N] of the rows [..., N, d], supports first, in the mean of the class means.
+
+    The mean of all rows is one more support of each class: alone, few supports would leave the centre to chance.
+    """
+    xp = array_namespace(rows)
+    member = one_hot(labels, int(xp.max(labels)) + 1, rows)  # [..., way, l]
+    share = 1.0 / (xp.sum(member, axis=-1, keepdims=True) + 1.0)  # [..., way, 1]
+    of_supports = xp.mean(member * share, axis=-2, keepdims=True)  # [..., 1, l]
+    everywhere = xp.mean(share, axis=-2, keepdims=True) / rows.shape[-2]
+    of_queries = xp.zeros_like(rows[..., labels.shape[-1] :, 0])[..., None, :]
+    return xp.concat([of_supports, of_queries], axis=-1) + everywhere
+
+
+def _unit_length(gram: Array) -> Array:
+    xp = array_namespace(gram)
     squares = xp.linalg.diagonal(gram)  # [R, N]
     some = squares > 4 * xp.finfo(gram.dtype).eps * xp.mean(squares, axis=-1, keepdims=True)
     length = xp.sqrt(xp.where(some, squares, xp.ones_like(squares)))
@@ -199,7 +234,7 @@ class Prepared:
     x : array of shape (..., N, d)
         The rows.
     statistics : tuple of (shift, scale)
-        What each step Mn, Mb and Z subtracted and divided by, in order.
+        What each step Mn, Mb, Mc and Z subtracted and divided by, in order.
     zero_rows : int
         Rows that E found to be zero, and left so.
 
@@ -216,7 +251,7 @@ class Prepared:
     """
 
     x: Array  # [..., N, d]
-    statistics: tuple[tuple[Array, Array | None], ...]  # shift and scale of each Mn, Mb, Z in order
+    statistics: tuple[tuple[Array, Array | None], ...]  # shift and scale of each Mn, Mb, Mc, Z in order
     zero_rows: int  # rows that E found to be zero, and left so
 
 
@@ -225,6 +260,7 @@ def run(
     steps: Sequence[Step],
     *,
     supports: int | None = None,
+    labels: Array | None = None,
     base_mean: BaseMean | None = None,
     statistics: Sequence[tuple[Array, Array | None]] | None = None,
     what: str = "row",
@@ -239,6 +275,8 @@ def run(
         The chain, as `parse` returns it.
     supports : int, optional
         How many of the first rows are the supports of a task; Ma and B need it.
+    labels : array of shape (..., l), optional
+        Classes of the supports, 0 .. way-1; Mc needs them.
     base_mean : callable, optional
         Gives Mb the mean of the base classes after the steps before it.
     statistics : sequence of (shift, scale), optional
@@ -280,23 +318,29 @@ def run(
                 x = x / xp.where(zero, xp.ones_like(norm), norm)
             case "Ma" | "B" if supports is None:
                 raise InputError(f"the step {step.name} needs a task of supports and queries, not rows alone; use Mn.")
+            case "Mc" if labels is None and statistics is None:
+                raise InputError("the step Mc needs a task with the classes of its supports, not rows alone; use Mn.")
             case "Ma":
                 parts = x[..., :supports, :], x[..., supports:, :]
                 x = xp.concat([part - xp.mean(part, axis=-2, keepdims=True) for part in parts], axis=-2)
             case "B":
                 x = bpa.transform(x)
-            case _:  # Mn, Mb, Z
+            case _:  # Mn, Mb, Mc, Z
                 if statistics is not None:
                     shift, scale = statistics[len(kept)]
                 else:
-                    shift, scale = _statistics(x, step, tuple(steps[:i]), base_mean)
+                    shift, scale = _statistics(x, step, tuple(steps[:i]), base_mean, labels)
                 kept.append((shift, scale))
                 x = x - shift if scale is None else (x - shift) / scale
     return Prepared(x, tuple(kept), zero_rows)
 
 
-def _statistics(x: Array, step: Step, before: Chain, base_mean: BaseMean | None) -> tuple[Array, Array | None]:
+def _statistics(
+    x: Array, step: Step, before: Chain, base_mean: BaseMean | None, labels: Array | None
+) -> tuple[Array, Array | None]:
     xp = array_namespace(x)
+    if step.name == "Mc":
+        return class_centre(labels, x) @ x, None
     if step.name == "Mb":
         if base_mean is None:
             raise InputError("the step Mb needs the base classes; give them, or use Mn, the mean of the task.")
@@ -398,7 +442,7 @@ def apply(task: Task, chain: str, means: Mapping[str, NDArray[Any]] | None = Non
     xp = array_namespace(task.support, task.query)
     both = xp.concat([task.support, task.query], axis=-2)  # [R, N, d]
     steps, base_mean = parse(chain), base_mean_of(means or {}, task.base)
-    done = run(both, steps, supports=task.supports, base_mean=base_mean)
+    done = run(both, steps, supports=task.supports, labels=task.labels, base_mean=base_mean)
     warn_of_zero_rows(done.zero_rows)
     base = None if task.base is None else base_after(task.base, steps, base_mean)
     support, query = done.x[..., : task.supports, :], done.x[..., task.supports :, :]

@@ -28,15 +28,20 @@ class FusedEngine(Engine):
 
     def _fused(self) -> bool:
         """Whether one kernel does all of it: BMS, where the task has one mean or none."""
-        return self.job.method.fused and self.centring is not None and not self.centring.apart
+        return self.job.method.fused and self.centring is not None and not self._regrouped()
+
+    def _regrouped(self) -> bool:
+        """Whether rows of a task have centres of their own, or one that leans on labels: a step after the kernel."""
+        return self.centring is not None and (self.centring.apart or self.centring.classes)
 
     def _gram_steps(self) -> tuple[bool, bool]:
         """Whether the kernel centres and normalises Gram matrices.
 
-        Where supports and queries are centred apart, the mean of both goes first: it keeps digits.
+        Where another step centres after the kernel, the mean of the task goes first: it keeps digits.
         """
-        centre, apart, normalise = self.centring or (False, False, False)
-        return centre or apart, normalise and not apart
+        if self.centring is None:
+            return False, False
+        return self.centring.centre or self._regrouped(), self.centring.normalise and not self._regrouped()
 
     def _scores(self, rows: Array, chunk: Episodes) -> Scores:
         hyper, fused = self._hyper(chunk), self._fused()
@@ -55,6 +60,8 @@ class FusedEngine(Engine):
         matrices, labels = self._gram_matrices(rows, chunk), self._array(chunk.support_labels)
         if self.centring is not None and self.centring.apart:
             matrices = preprocess.centred_apart(matrices, labels.shape[1], self.centring.normalise)
+        if self.centring is not None and self.centring.classes:
+            matrices = preprocess.centred_by_classes(matrices, labels, self.centring.normalise)
         return GramTask(matrices, labels, self.job.recipe.way)
 
     @abstractmethod

@@ -30,7 +30,9 @@ class ReadableEngine(Engine):
         with self._timed("prepare"):
             both = self._array(np.hstack([chunk.support, chunk.query]))  # [R, N]
             supports, labels = chunk.support.shape[1], self._array(chunk.support_labels)
-            done = preprocess.run(rows[both], self.task_wise, supports=supports, base_mean=self.base_mean)
+            done = preprocess.run(
+                rows[both], self.task_wise, supports=supports, labels=labels, base_mean=self.base_mean
+            )
             with self.lock:
                 self.zero_rows += done.zero_rows
             task = Task(done.x[:, :supports], labels, done.x[:, supports:], self.job.recipe.way, self.base)

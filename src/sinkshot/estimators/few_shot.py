@@ -163,8 +163,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rows = np.asarray(done.x)
         supports = int(labels.labelled.sum())
         ordered = np.concatenate([rows[labels.labelled], rows[labels.pool]])
-        ordered = np.asarray(chain.run(ordered, task_wise, supports=supports).x)
         codes = labels.codes[labels.labelled]
+        ordered = np.asarray(chain.run(ordered, task_wise, supports=supports, labels=codes).x)
         behind = None if base is None else chain.base_after(base, steps, base_mean)
         return rows, Task(ordered[None, :supports], codes[None], ordered[None, supports:], len(self.classes_), behind)
 

@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from array_api_compat import array_namespace, device
 
 from sinkshot.methods.algebra import Rows
 from sinkshot.task import Array
 
 
-def neighbour_graph(rows: Rows, neighbours: int, sharpness: float) -> Array:
-    """Weights of each row's nearest other rows, symmetric and scaled, S = D^-1/2 A D^-1/2, [R, N, N].
+@dataclass(frozen=True)
+class Graph:
+    """Weights between neighbours, S = D^-1/2 A D^-1/2 with A symmetric and D its row sums."""
 
-    A row chooses its nearest others by cosine; the weight is the cosine, where positive, to the power `sharpness`, and
-    A is the mean of both directions. A row without neighbours keeps itself.
+    weights: Array  # S, [R, N, N]
+    root_degree: Array  # D^1/2, [R, 1, N]; one for a row without neighbours, which keeps itself
+
+    def smooth(self, values: Array, spread: float, times: int) -> Array:
+        """Mix values [R, way, N] with neighbours' values: v <- (1 - spread) values + spread v S, so many times."""
+        mixed = values
+        for _ in range(times):
+            mixed = (1.0 - spread) * values + spread * (mixed @ self.weights)
+        return mixed
+
+    def average(self, values: Array, spread: float, times: int) -> Array:
+        """Mix values [R, 1, N] with the weighted mean of neighbours' values, by D^-1 A: a constant stays one."""
+        return self.smooth(values * self.root_degree, spread, times) / self.root_degree
+
+
+def neighbour_graph(rows: Rows, neighbours: int, sharpness: float) -> Graph:
+    """Link each row with its nearest other rows by cosine.
+
+    The weight is the cosine, where positive, to the power `sharpness`, and A the mean of both directions. Rows as near
+    as the last that is chosen are all chosen, so that the order of rows does not count.
     """
     xp = array_namespace(rows.squares)
     identity = xp.eye(rows.squares.shape[-1], dtype=rows.squares.dtype, device=device(rows.squares))
@@ -21,19 +42,11 @@ def neighbour_graph(rows: Rows, neighbours: int, sharpness: float) -> Array:
     cosine = xp.where(identity > 0, -2.0 * xp.ones_like(cosine), cosine)  # no row is its own neighbour
     k = min(neighbours, cosine.shape[-1] - 1)
     if k < 1:
-        return identity + xp.zeros_like(cosine)
-    least = xp.sort(cosine, axis=-1, descending=True)[..., k - 1 : k]  # ties are all chosen, whatever their order
+        return Graph(identity + xp.zeros_like(cosine), xp.ones_like(length)[..., None, :])
+    least = xp.sort(cosine, axis=-1, descending=True)[..., k - 1 : k]
     weight = xp.where((cosine >= least) & (cosine > 0), cosine, xp.zeros_like(cosine)) ** sharpness
     weight = 0.5 * (weight + xp.matrix_transpose(weight))
     degree = xp.sum(weight, axis=-1)  # [R, N]
-    scale = xp.where(degree > 0, 1.0 / xp.sqrt(xp.where(degree > 0, degree, xp.ones_like(degree))), degree)
-    weight = weight * scale[..., None] * scale[..., None, :]
-    return xp.where((degree > 0)[..., None], weight, identity)
-
-
-def spread_over(graph: Array, values: Array, spread: float, times: int) -> Array:
-    """Average values [R, way, N] over neighbours: v <- (1 - spread) values + spread v S, so many times."""
-    mixed = values
-    for _ in range(times):
-        mixed = (1.0 - spread) * values + spread * (mixed @ graph)
-    return mixed
+    root = xp.sqrt(xp.where(degree > 0, degree, xp.ones_like(degree)))
+    weight = weight / (root[..., None] * root[..., None, :])
+    return Graph(xp.where((degree > 0)[..., None], weight, identity), root[..., None, :])

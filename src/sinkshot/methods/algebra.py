@@ -7,7 +7,7 @@ see the rows through their inner products alone. Arrays are class-major: sums ov
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from array_api_compat import array_namespace
 
@@ -65,22 +65,22 @@ def rows_of(task: Task | GramTask) -> Rows:
     return Rows(product, squares, one_hot(task.labels, task.way, squares), task.supports, task.queries)
 
 
-def centred_rows(task: Task | GramTask, mass: Array) -> Rows:
-    """Subtract the mean of the class means from an episode's rows, and take unit length.
+def centred_rows(rows: Rows, part: Array) -> Rows:
+    """Subtract a combination of the rows, with weights `part` [R, 1, N], from all of them, and take unit length.
 
-    Class means are those of the rows weighted by `mass` [R, way, N]. A row that is zero but for rounding becomes zero.
+    No second Gram matrix is built. A row that is zero but for rounding becomes zero.
     """
-    xp = array_namespace(mass)
-    part = xp.mean(mass / xp.sum(mass, axis=-1, keepdims=True), axis=-2, keepdims=True)  # [R, 1, N]
-    if isinstance(task, GramTask):
-        gram = task.gram
-    else:
-        x = xp.concat([task.support, task.query], axis=-2)
-        gram = x @ xp.matrix_transpose(x)
-    along = part @ gram  # [R, 1, N]: inner products of the centre with all rows
-    gram = gram - along - xp.matrix_transpose(along) + xp.sum(along * part, axis=-1, keepdims=True)
-    squares = xp.linalg.diagonal(gram)  # [R, N]
-    some = squares > 4 * xp.finfo(gram.dtype).eps * xp.mean(squares, axis=-1, keepdims=True)
-    length = xp.sqrt(xp.where(some, squares, xp.ones_like(squares)))
-    scale = xp.where(some, 1.0 / length, xp.zeros_like(length))
-    return rows_of(GramTask(gram * scale[..., None] * scale[..., None, :], task.labels, task.way))
+    xp = array_namespace(part)
+    along = rows.product(part)  # [R, 1, N]: inner products of the centre with all rows
+    square = xp.sum(along * part, axis=-1, keepdims=True)  # [R, 1, 1]
+    squares = rows.squares[..., None, :] - 2.0 * along + square  # [R, 1, N]
+    some = squares > 4 * xp.finfo(part.dtype).eps * xp.mean(xp.abs(squares), axis=-1, keepdims=True)
+    scale = xp.where(some, 1.0 / xp.sqrt(xp.where(some, squares, xp.ones_like(squares))), xp.zeros_like(squares))
+
+    def product(a: Array) -> Array:
+        a = a * scale
+        total = xp.sum(a, axis=-1, keepdims=True)
+        inner = rows.product(a) - total * along - xp.sum(a * along, axis=-1, keepdims=True) + total * square
+        return inner * scale
+
+    return replace(rows, product=product, squares=xp.astype(some, part.dtype)[..., 0, :])

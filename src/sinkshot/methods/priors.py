@@ -85,21 +85,27 @@ def estimate(task: Task | GramTask) -> Shares:
     return np.asarray(found / found.sum(axis=-1, keepdims=True))
 
 
-def shrunken_shares(belongs: Array, noise: float, floor: float, least: float) -> Array:
+def shrunken_shares(
+    belongs: Array, known: Array, noise: float, bias: float, doubt: float = 1.5, least: float = 0.005
+) -> Array:
     """Count class sizes among queries with probabilities [R, way, q], and doubt the counts: shares [R, way, 1].
 
-    d, the counted shares less equal ones, is believed as far as its square exceeds what chance would make of it: the
-    variance of counting times `noise`, and `floor`, over the way, which stays however many rows are counted. As James
-    and Stein shrink means, pi = 1/way + d / (1 + r^2), where r is that noise over the square of d; at least `least`.
+    d, the counted shares less equal ones, is believed as far as its square exceeds what chance makes of it: the
+    variance of counting times `noise`, and `bias`, which stays however many rows are counted. As James and Stein
+    shrink means, pi = 1/way + d / (1 + r^doubt), where r is that noise over the square of d; at least `least` over
+    the way. Queries count as far as they are `known` [R, 1, q].
     """
     xp = array_namespace(belongs)
-    way, queries = belongs.shape[-2:]
-    d = xp.mean(belongs, axis=-1, keepdims=True) - 1.0 / way  # [R, way, 1]
+    way = belongs.shape[-2]
+    rows = xp.sum(known, axis=-1, keepdims=True)  # [R, 1, 1]
+    rows = xp.where(rows > 1.0, rows, xp.ones_like(rows))
+    d = xp.sum(known * belongs, axis=-1, keepdims=True) / rows - 1.0 / way  # [R, way, 1]
     square = xp.sum(d * d, axis=-2, keepdims=True)  # [R, 1, 1]
-    counting = xp.sum(belongs * (1.0 - belongs), axis=(-2, -1), keepdims=True) / queries**2
-    variance = noise * counting + floor / way
-    believed = square * square / xp.where(square > 0, square * square + variance * variance, xp.ones_like(square))
-    return xp.clip(1.0 / way + believed * d, min=least)
+    counting = xp.sum(known * belongs * (1.0 - belongs), axis=(-2, -1), keepdims=True) / (rows * rows)
+    some = xp.where(square > 1e-20, square, xp.ones_like(square))
+    belief = 1.0 / (1.0 + ((noise * counting + bias) / some) ** doubt)
+    belief = xp.where(square > 1e-20, belief, xp.zeros_like(belief))
+    return xp.clip(1.0 / way + belief * d, min=least / way)
 
 
 def centred(task: Task) -> Task:

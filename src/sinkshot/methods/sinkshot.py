@@ -1,31 +1,54 @@
-"""SinkShot: one set of constants for pools of any balance; this library's own default.
+"""SinkShot: one set of constants for pools of any balance, with or without strangers; this library's own default.
 
 Queries are allocated to classes by optimal transport, as in BMS, but class sizes are neither assumed equal nor believed
 as counted. They are counted and then shrunk to equal ones by how far their spread exceeds the noise of counting: within
 the noise a pool is taken as balanced, beyond it the counts are believed. Class probabilities are averaged over nearest
-neighbours before they are counted and before they move the class weights. Rows are centred by the mean of the class
-means, which does not lean to large classes as the mean of all rows does.
+neighbours before they are counted and before they move the class weights. Queries weigh as much as they are known, by a
+score whose scale the pool itself sets (`strangers`), and the answer has a temperature that makes it a confidence.
+
+Steps, for rows of unit length behind the mean of the base classes, or of the class means where none is known (Mc).
+[supports; p] are class-major coefficients [way, N], supports one-hot; a cosine is that of a row and a class weight.
+
+1.  Graph: each row's 6 nearest others by cosine, weight max(cosine, 0)^4, A = (A + A^T) / 2, S = D^-1/2 A D^-1/2.
+2.  Class weights are support means of unit length; pi = 1/way.
+3.  Four times, t = 0 .. 3:
+    a. p = softmax(lam_t cosine + log pi) of the queries, lam_t = 5 (22/5)^(t/4).
+    b. smooth: M <- 0.3 [supports; p] + 0.7 M S, twice from M = [supports; p]; p = M / sum, then p^1.75 / sum.
+    c. At t = 0 only: known, 1 - unknown, by `strangers` (other constants there).
+    d. pi = shrunken counts (`sinkshot.methods.priors.shrunken_shares`), queries counted as far as known.
+    e. p = Sinkhorn of p: class sums pi sum(known), row sums known, ten passes, ending on rows; p / known.
+    f. weights = 1.5 supports + sum known p^2 row, of unit length.
+4.  p = Sinkhorn of exp(9 cosine); b; Sinkhorn again, each as in e.
+5.  Probabilities are p^(1/T) / sum, with log T = 0.38 - 0.154 log shots - 0.094 log(way / 5) + 0.95 (share of queries
+    that are not where step 2 had them nearest) + 0.226 (way sum counts^2 - 1).
 """
 
 from __future__ import annotations
 
 from array_api_compat import array_namespace
 
-from sinkshot.methods._graph import neighbour_graph, spread_over
-from sinkshot.methods.algebra import Rows, by_query, centred_rows, rows_of, softmax
-from sinkshot.methods.bms import decide, sinkhorn, transport_kernel, unit, update
+from sinkshot.methods._graph import Graph, neighbour_graph
+from sinkshot.methods.algebra import Rows, at_least, by_query, centred_rows, one_hot, rows_of, softmax
+from sinkshot.methods.bms import transport_kernel, unit
+from sinkshot.methods.oslo import sigmoid
 from sinkshot.methods.priors import shrunken_shares
 from sinkshot.methods.registry import register
 from sinkshot.settings.sinkshot import SETTINGS, SinkShotSettings
 from sinkshot.task import Array, GramTask, Scores, Task
+
+_LEAST = 1e-6  # of a known query's weight
+_FAINT = 1e-9  # a probability below counts as this one
+_LEAST_VARIANCE = 1e-4  # of evidence
+_TINY = 1e-30
 
 
 @register(
     "sinkshot",
     transductive=True,
     preprocess="PEMbE",
-    without_base="PEMnE",
+    without_base="PEMcE",
     gram=True,
+    rejects=True,
     reference="this library",
 )
 def sinkshot(task: Task | GramTask) -> Scores:
@@ -33,36 +56,135 @@ def sinkshot(task: Task | GramTask) -> Scores:
     s = SETTINGS
     rows = rows_of(task)
     xp = array_namespace(rows.member)
+    shots = task.supports / task.way
     graph = neighbour_graph(rows, s.neighbours, s.sharpness)
-    share = xp.full_like(rows.member[..., :1], 1.0 / task.way)  # [R, way, 1]
-    shots = min(task.supports / task.way, s.most_shots)
-    noise = s.noise * (1.0 - s.noise_fall * (shots - 1.0) / (s.most_shots - 1.0))
+    share = xp.full_like(rows.member[..., :1], 1.0 / task.way)  # pi, [R, way, 1]
     _, scores = unit(rows.means(), rows)
+    first = scores[..., rows.supports :]  # [R, way, q]
     for step in range(s.steps):
-        lam = s.lam_first * (s.lam_last / s.lam_first) ** (step / s.steps)
-        belongs = softmax(lam * scores[..., rows.supports :] + xp.log(share), axis=-2)  # [R, way, q]
-        belongs = sharpened(belongs, rows, graph, s)
-        share = shrunken_shares(belongs, noise, s.noise_floor, s.least_share)
-        belongs = sinkhorn(belongs, rows.queries * share, s.passes)
-        mass = rows.with_queries(rows.member, belongs)
-        if step == s.recentre:
-            rows = centred_rows(task, mass)
-            graph = neighbour_graph(rows, s.neighbours, s.sharpness)
+        belongs = softmax(s.lam_at(step) * scores[..., rows.supports :] + xp.log(share), axis=-2)
+        belongs = smoothed(belongs, rows, graph, s)
+        if step == 0:
+            unknown = strangers(belongs, rows, graph, s)  # [R, 1, q]
+            known = at_least(1.0 - unknown, _LEAST)
+        share = shrunken_shares(belongs, known, s.noise_at(shots), s.bias_at(task.way), s.doubt, s.least_share)
+        belongs = allocated(belongs, share, known, s.passes)
+        mass = rows.with_queries(s.support_weight * rows.member, known * belongs * belongs)
         _, scores = unit(mass, rows)
-
-    regression = decide(task.way, task.supports, s.lam, s.epochs, 1, 1, 0.1, 0.8, 1.0, None, "robust")
-    for _ in range(s.refinements):
-        _, scores = update(rows.with_queries(rows.member, belongs), rows, regression)
-        kernel = transport_kernel(scores[..., rows.supports :], s.lam)
-        belongs = sinkhorn(kernel, rows.queries * share, s.refine_passes)
-        belongs = sinkhorn(sharpened(belongs, rows, graph, s), rows.queries * share, s.passes)
-    return Scores(by_query(belongs))
+    belongs = allocated(transport_kernel(scores[..., rows.supports :], s.lam), share, known, s.passes)
+    belongs = allocated(smoothed(belongs, rows, graph, s), share, known, s.passes)
+    return Scores(by_query(calibrated(belongs, first, known, shots, s)), unknown=unknown[..., 0, :])
 
 
-def sharpened(belongs: Array, rows: Rows, graph: Array, s: SinkShotSettings) -> Array:
-    """Average class probabilities [R, way, q] over neighbours, and square them."""
+def smoothed(belongs: Array, rows: Rows, graph: Graph, s: SinkShotSettings) -> Array:
+    """Average class probabilities [R, way, q] over neighbours, and sharpen them again."""
+    mixed = graph.smooth(rows.with_queries(rows.member, belongs), s.spread, s.spreads)[..., rows.supports :]
+    return _to_one(_to_one(mixed) ** s.power)
+
+
+def allocated(kernel: Array, share: Array, known: Array, passes: int) -> Array:
+    """Sinkhorn to class sums in proportion to `share` and row sums `known`; each row is then divided by its sum."""
+    xp = array_namespace(kernel)
+    target = share * xp.sum(known, axis=-1, keepdims=True)
+    u = known / xp.sum(kernel, axis=-2, keepdims=True)
+    for _ in range(passes):
+        v = target / at_least(xp.sum(kernel * u, axis=-1, keepdims=True), _TINY)
+        u = known / at_least(xp.sum(kernel * v, axis=-2, keepdims=True), _TINY)
+    return _to_one(kernel * v)
+
+
+def strangers(belongs: Array, rows: Rows, graph: Graph, s: SinkShotSettings) -> Array:
+    """Probability of each query to belong to none of the classes, [R, 1, q], on a scale that the pool sets.
+
+    Evidence of being known is a row's cosine to its class, and its mean cosine to all, both seen from the mean of the
+    pool and averaged over neighbours. What strangers would show is seen on rows whose own class is left out: to the
+    others they are strangers. The pool's evidence is a mixture of that and of known rows, of a common variance, and
+    the share of strangers in it is shrunk to none as far as it is small or the two are hard to tell apart.
+
+    1.  Centre on the mean of all rows, unit length. c0 = cosines to support means; over = mean of c0 over classes.
+    2.  inlier = sigmoid(average(over) / 0.06), where `average` mixes three times over neighbours by D^-1 A with spread
+        0.7 and supports have evidence 2.5. c1 = cosines to the means of supports and p inlier.
+    3.  evidence e = average(sum p c1 + 2 over).
+    4.  For each row, its class (largest p) left out: o = sum softmax(7 c1) c1 + 1.6 mean c0, over the other classes;
+        supports likewise. e0 = average(o), with no evidence of supports set. mu0, v0: mean and variance of the queries'
+        e0; mu0 += (1.2 (1 - 1/shots) - 0.1) sqrt(v0).
+    5.  r = sigmoid(2 (e - mu0) / sqrt(v0)). Ten times: share of strangers f = mean(1 - r), 0.001 to 0.9; mu1, v1: mean
+        and variance of e weighted by r, mu1 at least mu0 + sqrt(v0); v = 0.43 v0 + 0.57 v1; log odds of a stranger
+        (mu0 - mu1)(e - (mu0 + mu1) / 2) / v + log(f / (1 - f)), r one minus its sigmoid. The tenth time
+        f^3 / (f^2 + w) stands for f, w = 0.11^2 max(1, 3 sqrt(v) / (mu1 - mu0))^2.6 + 2 / q.
+    """
     xp = array_namespace(belongs)
-    mixed = spread_over(graph, rows.with_queries(rows.member, belongs), s.spread, s.spreads)[..., rows.supports :]
-    total = xp.sum(mixed, axis=-2, keepdims=True)
-    mixed = mixed / xp.where(total > 0, total, xp.ones_like(total))
-    return mixed * mixed / xp.sum(mixed * mixed, axis=-2, keepdims=True)
+    evidence, null = evidence_of(belongs, rows, graph, s)
+    queries = evidence.shape[-1]
+    centre = xp.mean(null, axis=-1, keepdims=True)  # mu0, [R, 1, 1]
+    spread = at_least(xp.mean((null - centre) ** 2, axis=-1, keepdims=True), _LEAST_VARIANCE)
+    width = xp.sqrt(spread)
+    centre = centre + s.null_shift(rows.supports / belongs.shape[-2]) * width
+    known = sigmoid(2.0 * (evidence - centre) / width)
+    for step in range(s.rounds):
+        part = xp.clip(xp.mean(1.0 - known, axis=-1, keepdims=True), min=1e-3, max=s.most_strangers)
+        rest = xp.sum(known, axis=-1, keepdims=True) + 1e-3
+        mean = xp.maximum(xp.sum(known * evidence, axis=-1, keepdims=True) / rest, centre + width)  # mu1
+        variance = at_least(xp.sum(known * (evidence - mean) ** 2, axis=-1, keepdims=True) / rest, _LEAST_VARIANCE)
+        common = s.null_pooling * spread + (1.0 - s.null_pooling) * variance
+        if step == s.rounds - 1:
+            blur = at_least(3.0 * xp.sqrt(common) / (mean - centre), 1.0)
+            doubt = s.few_strangers**2 * blur**s.few_fall + s.few_rows / queries
+            part = part**3 / (part * part + doubt)
+        odds = (centre - mean) * (evidence - 0.5 * (centre + mean)) / common + xp.log(part / (1.0 - part))
+        known = sigmoid(-odds)
+    return sigmoid(odds)
+
+
+def evidence_of(belongs: Array, rows: Rows, graph: Graph, s: SinkShotSettings) -> tuple[Array, Array]:
+    """Evidence of being known, [R, 1, q]: as it is, and with each row's own class left out."""
+    xp = array_namespace(belongs)
+    way, count = belongs.shape[-2], rows.supports + rows.queries
+    centred = centred_rows(rows, xp.full_like(rows.squares[..., None, :], 1.0 / count))
+    everywhere = rows.with_queries(rows.member, belongs)  # [R, way, N]
+    _, by_supports = unit(rows.means(), centred)
+    overall = xp.mean(by_supports, axis=-2, keepdims=True)  # [R, 1, N]
+    of_supports = xp.full_like(overall[..., : rows.supports], s.support_evidence)
+
+    def averaged(values: Array) -> Array:
+        return graph.average(values, s.spread, s.evidence_spreads)[..., rows.supports :]
+
+    def with_supports(values: Array) -> Array:
+        return xp.concat([of_supports, values[..., rows.supports :]], axis=-1)
+
+    inlier = sigmoid(averaged(with_supports(overall)) / s.inlier)
+    _, cosine = unit(rows.with_queries(rows.member, inlier * belongs), centred)
+    own = xp.sum(everywhere * cosine, axis=-2, keepdims=True)
+    evidence = averaged(with_supports(own + s.overall * overall))
+    if way == 1:
+        return evidence, xp.zeros_like(evidence)
+    left_out = one_hot(xp.argmax(everywhere, axis=-2), way, cosine)
+    others = softmax(s.other_lam * cosine - 1e4 * left_out, axis=-2)
+    second = xp.sum(others * cosine, axis=-2, keepdims=True)
+    mean_of_others = xp.sum((1.0 - left_out) * by_supports, axis=-2, keepdims=True) / (way - 1)
+    return evidence, averaged(second + s.overall * s.other_overall * mean_of_others)
+
+
+def calibrated(belongs: Array, first: Array, known: Array, shots: float, s: SinkShotSettings) -> Array:
+    """Soften probabilities [R, way, q] by a temperature, so that they are right as often as they say.
+
+    An answer is less sure than it looks where many queries have left the support mean that was nearest to them at
+    `first`, and where class sizes are unequal.
+    """
+    xp = array_namespace(belongs)
+    way = belongs.shape[-2]
+    rows = xp.sum(known, axis=-1, keepdims=True)  # [R, 1, 1]
+    nearest = one_hot(xp.argmax(first, axis=-2), way, belongs)
+    stayed = xp.sum(nearest * belongs * known, axis=(-2, -1), keepdims=True) / rows
+    counts = xp.sum(belongs * known, axis=-1, keepdims=True) / rows  # [R, way, 1]
+    spread = way * xp.sum(counts * counts, axis=-2, keepdims=True) - 1.0
+    logarithm = s.log_temperature(shots, way) + s.temperature_change * (1.0 - stayed) + s.temperature_spread * spread
+    temperature = xp.exp(at_least(logarithm, 0.0))
+    return softmax(xp.log(at_least(belongs, _FAINT)) / temperature, axis=-2)
+
+
+def _to_one(values: Array) -> Array:
+    """Divide class values [R, way, q] by their sum; where all are zero, every class gets the same."""
+    xp = array_namespace(values)
+    total = xp.sum(values, axis=-2, keepdims=True)
+    return xp.where(total > 0, values / xp.where(total > 0, total, xp.ones_like(total)), 1.0 / values.shape[-2])

@@ -2,31 +2,81 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class SinkShotSettings:
-    """One set of constants for pools of any balance; chosen on validation classes (docs/sinkshot-choice.md)."""
+    """One set of constants for pools of any balance; docs/sinkshot-choice.md tells how they were chosen."""
 
+    # the graph of nearest neighbours
     neighbours: int = 6  # other rows that each row chooses
     sharpness: float = 4.0  # weight of a neighbour: its cosine, where positive, to this power
-    spread: float = 0.7  # share of a row's probabilities that its neighbours give it
-    spreads: int = 20  # averages over neighbours
-    steps: int = 5  # estimates of the class sizes
-    lam_first: float = 6.0  # what multiplies the cosines in the first step ...
-    lam_last: float = 20.0  # ... and would in the one after the last
-    noise: float = 6.0  # of counting, at one shot
-    noise_fall: float = 0.5  # share of it that is gone at `most_shots`
-    most_shots: float = 5.0
-    noise_floor: float = 0.02  # of class sizes, however many rows are counted; over the way
-    least_share: float = 0.004  # of a class
+    spread: float = 0.7  # share of a row's values that its neighbours give it
+    spreads: int = 2  # averages of class probabilities over neighbours
+    power: float = 1.75  # of averaged probabilities, 1 + 1/2 + 1/4: square roots compute it
+
+    # steps
+    steps: int = 4  # estimates of the class sizes
+    lam_first: float = 5.0  # multiplies the cosines in the first step ...
+    lam_last: float = 22.0  # ... and would in the one after the last
+    lam: float = 9.0  # multiplies the cosines in the closing allocation
     passes: int = 10  # of Sinkhorn
-    recentre: int = 3  # the step that centres anew
-    refinements: int = 4  # rounds of logistic regression
-    epochs: int = 40  # steps in each
-    lam: float = 8.5  # what multiplies the cosines of refined weights
-    refine_passes: int = 20  # of Sinkhorn, there
+    support_weight: float = 1.5  # of a support among queries in a class mean; queries weigh the square of their share
+
+    # doubt about counted class sizes
+    noise: float = 6.0  # times the variance of counting, at one shot ...
+    noise_fall: float = 0.35  # ... and falling with the shots to this power
+    most_shots: float = 5.0  # shots beyond count as so many
+    bias: float = 0.02  # what stays however many rows are counted, at one class ...
+    bias_fall: float = 0.8  # ... and falling with the classes to this power
+    doubt: float = 1.5  # belief is 1 / (1 + (noise / spread)^doubt)
+    least_share: float = 0.005  # of a class, over the way
+
+    # strangers
+    overall: float = 2.0  # weight of a row's mean cosine to all classes beside that to its own
+    support_evidence: float = 2.5  # of a support: it is known
+    evidence_spreads: int = 3  # averages of evidence over neighbours
+    inlier: float = 0.06  # width of the step in which rows near no class stop moving the weights
+    other_lam: float = 7.0  # multiplies cosines to the other classes where a row's own is left out
+    other_overall: float = 0.8  # weight of the mean cosine there, times `overall`
+    rounds: int = 10  # of the mixture
+    null_pooling: float = 0.43  # share of the strangers' variance in the common one
+    null_rise: float = 1.2  # standard deviations by which strangers stand above left-out classes at many shots ...
+    null_start: float = -0.1  # ... and at one
+    few_strangers: float = 0.11  # a share of strangers below this is mostly taken as none
+    few_fall: float = 2.6  # power by which that grows where known and strange evidence are not three deviations apart
+    few_rows: float = 2.0  # its square also grows by so much over the number of queries
+    most_strangers: float = 0.9
+
+    # temperature of the answer: exp of a sum
+    temperature: float = 0.38  # a constant,
+    temperature_shots: float = -0.154  # times the logarithm of the shots, up to ten,
+    temperature_way: float = -0.094  # times that of a fifth of the way,
+    temperature_change: float = 0.95  # times the share of queries that left their nearest support mean,
+    temperature_spread: float = 0.226  # times the relative variance of the class sizes
+
+    def noise_at(self, shots: float) -> float:
+        """Factor of the variance of counting at a mean number of shots."""
+        return float(self.noise * min(max(shots, 1.0), self.most_shots) ** -self.noise_fall)
+
+    def bias_at(self, way: int) -> float:
+        """Part of the noise that does not fall with the number of rows."""
+        return float(self.bias * way**-self.bias_fall)
+
+    def lam_at(self, step: int) -> float:
+        """What multiplies the cosines in a step, counted from 0."""
+        return float(self.lam_first * (self.lam_last / self.lam_first) ** (step / self.steps))
+
+    def null_shift(self, shots: float) -> float:
+        """Deviations by which strangers are expected above rows whose class is left out."""
+        return self.null_start + self.null_rise * (1.0 - 1.0 / max(shots, 1.0))
+
+    def log_temperature(self, shots: float, way: int) -> float:
+        """Part of the temperature's logarithm that the size of a task decides."""
+        by_shots = self.temperature_shots * math.log(min(max(shots, 1.0), 10.0))
+        return self.temperature + by_shots + self.temperature_way * math.log(way / 5)
 
 
 SETTINGS = SinkShotSettings()
