@@ -17,6 +17,7 @@ import pytest
 from golden_files import GOLDEN
 
 from sinkshot import Recipe, Task, draw
+from sinkshot.calibration import judge
 from sinkshot.episodes import _group
 from sinkshot.errors import DataWarning
 from sinkshot.methods.bms import bms, decide
@@ -187,6 +188,27 @@ def test_accuracy_counts_queries_of_known_classes_alone():
     probabilities = on_device(np.eye(3, dtype=np.float32)[[[0, 1, 2, 0], [2, 2, 2, 2]]])
     labels = on_device(np.int32([[0, 1, 0, -1], [2, 0, 0, 0]]))
     np.testing.assert_allclose(bms_triton.accuracy(probabilities, labels).cpu(), [2 / 3, 1 / 4])
+
+
+@runs
+@pytest.mark.parametrize(("episodes", "queries", "way", "sharp"), [(6, 75, 5, 0.02), (3, 13, 2, 1.0), (2, 40, 16, 0.3)])
+def test_metrics_are_those_of_the_reference(episodes, queries, way, sharp):
+    from sinkshot.kernels import metrics_triton
+
+    rng = np.random.default_rng(0)
+    probabilities = rng.dirichlet(np.full(way, sharp), (episodes, queries)).astype(np.float32)
+    labels = rng.integers(-1, way, (episodes, queries)).astype(np.int32)
+    plain = judge(probabilities, labels)
+    ours = metrics_triton.judge(on_device(probabilities), on_device(labels))
+    assert ours.confidence == plain.confidence
+    np.testing.assert_array_equal(ours.accuracy, plain.accuracy)
+    for name in ("macro_accuracy", "brier", "nll"):
+        np.testing.assert_allclose(getattr(ours, name), getattr(plain, name), rtol=1e-12)
+    one_row = on_device(labels[:1]).expand(episodes, -1)  # as balanced draws hand them out
+    same = judge(probabilities, np.broadcast_to(labels[:1], labels.shape))
+    assert metrics_triton.judge(on_device(probabilities), one_row).confidence == same.confidence
+    probabilities[1, 3, 1] = np.nan
+    assert np.isnan(metrics_triton.judge(on_device(probabilities), on_device(labels)).brier[1])
 
 
 @runs

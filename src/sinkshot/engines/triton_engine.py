@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sinkshot.calibration import Judged, judge
+from sinkshot.calibration import Judged
 from sinkshot.engines.base import DRAWN_AT_ONCE
 from sinkshot.engines.fused import FusedEngine
 from sinkshot.engines.job import Job, by_inner_products, prior_is
+from sinkshot.engines.metrics import checked
 from sinkshot.engines.torch_engine import TorchArrays
 from sinkshot.episodes import Episodes, Recipe, by_class
 from sinkshot.methods import bms
@@ -42,7 +44,7 @@ class TritonEngine(TorchArrays, FusedEngine):
         if not (isinstance(recipe, Recipe) and recipe.protocol == "balanced" and self._fused() and same_prior):
             yield from super().run()
             return
-        from sinkshot.kernels import bms_triton
+        from sinkshot.kernels import bms_triton, metrics_triton
 
         with self._timed("prepare"):
             recipe.draw(self.job.bank.labels, 0, 1, self.job.bank.class_names)  # is the recipe possible?
@@ -53,11 +55,16 @@ class TritonEngine(TorchArrays, FusedEngine):
                 count = min(_ON_DEVICE_AT_ONCE, recipe.episodes - first)
                 drawn = bms_triton.draw_balanced(order, starts, sizes, recipe, first, count)
             with self._timed("classify"):
-                judged = judge(self._bms(rows, drawn, self.job.hyper), drawn.query_labels)
+                judged = checked(metrics_triton.judge(self._bms(rows, drawn, self.job.hyper), drawn.query_labels))
             yield judged
 
     def _chunk_size(self) -> int:
         return DRAWN_AT_ONCE
+
+    def _judge(self, probabilities: Array, labels: NDArray[np.int32]) -> Judged:
+        from sinkshot.kernels import metrics_triton
+
+        return metrics_triton.judge(probabilities, self._array(labels))
 
     def _gram_matrices(self, rows: Array, chunk: Episodes) -> Array:
         from sinkshot.kernels import bms_triton
