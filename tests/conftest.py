@@ -23,12 +23,12 @@ settings.load_profile("here")
 os.environ["SINKSHOT_BANKS"] = ""
 
 
-@pytest.fixture(params=["numpy", "torch"])
+@pytest.fixture(params=["numpy", "torch", "array_api_strict", "jax.numpy"])
 def xp(request):
-    """An array library; a test that takes it runs on each."""
-    if request.param == "numpy":
-        return np
-    return pytest.importorskip("torch")
+    """An array library; a test that takes it runs on each. array_api_strict has nothing but the standard."""
+    if request.param == "jax.numpy":
+        pytest.importorskip("jax").config.update("jax_enable_x64", True)
+    return pytest.importorskip(request.param)
 
 
 @pytest.fixture(scope="session", autouse=True)

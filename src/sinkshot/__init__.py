@@ -12,7 +12,7 @@ from sinkshot.task import Scores, Task
 
 __version__ = "0.1.0"
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # imported on first use, see __getattr__
     from sinkshot.estimators import PEME, BMSClassifier, FewShotClassifier, NearestClassMean, SoftKMeansClassifier
     from sinkshot.label.run import Labelled, label
     from sinkshot.tuning import tune
@@ -51,11 +51,13 @@ __all__ = [  # written out, so that type checkers can read it
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Import the estimators, and scikit-learn with them, and the search when they are first asked for."""
-    if name in _LATER:
-        return getattr(import_module(_LATER[name]), name)
-    raise AttributeError(f"module 'sinkshot' has no attribute {name!r}")
+if not TYPE_CHECKING:  # a type checker would take every unknown name for Any
+
+    def __getattr__(name: str) -> Any:
+        """Import the estimators, and scikit-learn with them, and the search when they are first asked for."""
+        if name in _LATER:
+            return getattr(import_module(_LATER[name]), name)
+        raise AttributeError(f"module 'sinkshot' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

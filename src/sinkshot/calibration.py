@@ -20,6 +20,7 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
+from sinkshot.arrays import to_numpy
 from sinkshot.errors import InputError
 from sinkshot.task import Array
 
@@ -286,7 +287,7 @@ def judge(probabilities: Array, labels: Array) -> Judged:
     hit = xp.astype(right[known], xp.int64)
     counted, hits = (_totals(place, n, episodes * way).reshape(episodes, way) for n in (xp.ones_like(hit), hit))
     largest = xp.max(xp.astype(probabilities, xp.float32), axis=-1)[known]
-    return judged(counted, hits, _host(distance + spoilt), _host(loss + spoilt), _count(xp, largest, hit))
+    return judged(counted, hits, to_numpy(distance + spoilt), to_numpy(loss + spoilt), _count(xp, largest, hit))
 
 
 def judged(counted: Ints, right: Ints, distance: Floats, loss: Floats, confidence: Confidence) -> Judged:
@@ -316,13 +317,9 @@ def _count(xp: Any, confidence: Array, hit: Array) -> Confidence:
 def _totals(place: Array, values: Array, size: int) -> Ints:
     """Add up whole numbers by place, [size]; exact."""
     if _is_torch(place):
-        return _host(values.new_zeros(size).scatter_add_(0, place, values))
+        return to_numpy(values.new_zeros(size).scatter_add_(0, place, values))
     return np.bincount(place, weights=values, minlength=size).astype(np.int64)  # float64 holds them up to 2^53
 
 
 def _is_torch(array: Array) -> bool:
     return type(array).__module__.partition(".")[0] == "torch"
-
-
-def _host(array: Array) -> NDArray[Any]:
-    return array if isinstance(array, np.ndarray) else np.asarray(array.cpu())

@@ -38,6 +38,7 @@ def test_accuracy_is_that_of_the_published_code_episode_by_episode(case, exact, 
         assert abs(result.ci95 - case["ci95"]) < 0.0002
 
 
+@pytest.mark.parametrize("xp", ["numpy", "torch"], indirect=True)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["case"])
 def test_scores_are_those_of_the_published_code(case, exact, xp):
     published = np.load(GOLDEN / f"{case['case']}.npz")["query_scores"]

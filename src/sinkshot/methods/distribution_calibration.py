@@ -12,9 +12,10 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from array_api_compat import array_namespace, device, to_device
+from array_api_compat import array_namespace, device
 from numpy.typing import NDArray
 
+from sinkshot.arrays import to_numpy
 from sinkshot.bank import FeatureBank
 from sinkshot.errors import InputError, number, whole
 from sinkshot.methods.registry import register
@@ -71,7 +72,7 @@ def distribution_calibration(
     statistics = _STATISTICS[task.base]
     refuse_negative(task.support, "support")
     refuse_negative(task.query, "query")
-    support, labels, query = (_numpy(a) for a in (task.support, task.labels, task.query))
+    support, labels, query = (to_numpy(a) for a in (task.support, task.labels, task.query))
     support, query = support.astype(np.float64) ** beta, query.astype(np.float64) ** beta
     answers = []
     for rows, classes, asked in zip(support, labels, query, strict=True):
@@ -129,7 +130,3 @@ def _logistic_regression(x: Floats, y: NDArray[Any], query: Floats) -> Floats:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return np.asarray(LogisticRegression(max_iter=1000).fit(x, y).predict_proba(query))
-
-
-def _numpy(array: Any) -> NDArray[Any]:
-    return np.asarray(to_device(array, "cpu"))

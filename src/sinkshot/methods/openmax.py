@@ -58,7 +58,7 @@ def openmax(task: Task | GramTask, *, tail: int = 2, alpha: int = 1, scale: floa
     shots = xp.sum(rows.member, axis=-1, keepdims=True)  # [R, way, 1]
     own = rows.member * distances[..., : rows.supports] * shots / at_least(shots - 1.0, 1.0)  # [R, way, l]
     largest = xp.sort(own, axis=-1, descending=True)[..., :tail]  # those of other classes are zero, and come last
-    kept = xp.arange(largest.shape[-1], device=device(largest)) < shots  # [R, way, tail]
+    kept = xp.arange(largest.shape[-1], dtype=shots.dtype, device=device(shots)) < shots  # [R, way, tail]
     unusual = weibull_cdf(distances[..., rows.supports :], *fit_weibull(largest, kept))  # [R, way, q]
 
     activation = scale * (rows.squares[..., None, rows.supports :] - squares[..., rows.supports :])  # [R, way, q]

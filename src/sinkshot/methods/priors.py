@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from array_api_compat import array_namespace, device
 from numpy.typing import NDArray
 
+from sinkshot.arrays import to_numpy
 from sinkshot.errors import InputError
 from sinkshot.methods.algebra import Rows, rows_of, softmax
 from sinkshot.preprocess import parse, run
@@ -81,7 +82,7 @@ def estimate(task: Task | GramTask) -> Shares:
         belongs = softmax(_LAMBDA * scores + xp.log(xp.clip(share, min=_LEAST)), axis=-2)  # [R, way, q]
         share = xp.mean(belongs, axis=-1, keepdims=True)
         scores = _cosines(rows.with_queries(rows.member, belongs), rows)
-    found: NDArray[Any] = np.asarray(share[..., 0].cpu() if hasattr(share, "cpu") else share[..., 0], dtype=np.float64)
+    found = to_numpy(share[..., 0]).astype(np.float64)
     return np.asarray(found / found.sum(axis=-1, keepdims=True))
 
 

@@ -52,7 +52,7 @@ def snatcher(task: Task, *, transform: str | Transform = "attention", temperatur
     block = max(1, _BLOCK // max(1, size(prototypes) or 1))  # queries
     unknown = [xp.zeros_like(task.query[:, :0, 0])]
     for begin in range(0, task.queries, block):
-        here = slice(begin, begin + block)
+        here = slice(begin, min(begin + block, task.queries))
         snatched = xp.where(taken[:, here, :, None], task.query[:, here, None, :], prototypes[:, None, ...])
         apart = _checked(change(snatched), snatched) - transformed[:, None, ...]  # P' - P, [R, b, way, d]
         unknown.append(xp.sum(apart * apart, axis=(-2, -1)) / temperature)

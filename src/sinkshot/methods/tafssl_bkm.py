@@ -103,10 +103,10 @@ def _starts(x: Array, clusters: int, restarts: int, seed: int) -> Array:
     xp = array_namespace(x)
     trials, rows = 2 + int(np.log(clusters)), x.shape[-2]
     draws = np.random.default_rng(seed).random((clusters, restarts, trials))
-    draws = xp.asarray(draws, dtype=x.dtype, device=device(x))
     shape = (x.shape[0], restarts, trials)
     weight, left, centres = xp.ones_like(x[..., None, :, 0]), math.inf, []
-    for draw in draws:  # [restarts, trials]
+    for values in draws:
+        draw = xp.asarray(values, dtype=x.dtype, device=device(x))  # [restarts, trials]
         reach = xp.cumulative_sum(weight, axis=-1)  # [R, restarts, N]
         at = _places(reach, draw * reach[..., -1:])  # [R, restarts, trials]
         drawn = xp.take_along_axis(x, xp.reshape(at, (shape[0], -1, 1)), axis=-2)  # [R, restarts * trials, k]
