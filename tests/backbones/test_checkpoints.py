@@ -120,7 +120,7 @@ def test_a_checkpoint_that_would_run_something_is_refused_and_does_not_run(tmp_p
             return os.mkdir, (str(tmp_path / "ran"),)
 
     torch.save({"state": {"conv1.weight": Bomb()}}, tmp_path / "bomb.tar")
-    with pytest.raises(InputError, match="nothing of it was run"):
+    with pytest.raises(InputError, match="so it was not loaded"):
         checkpoints.load(tmp_path / "bomb.tar", "wrn-28-10", **TINY)
     assert not (tmp_path / "ran").exists()
 
@@ -132,7 +132,7 @@ def test_missing_and_unexpected_names_are_told(tmp_path, network):
         checkpoints.load(tmp_path / "w.pt", "wrn-28-10", **TINY)
     told = str(caught.value)
     assert "lacks block3.layer.0.bn1.weight, block3.layer.0.bn1.bias" in told
-    assert "has beyond stage3.layer.0.bn1.weight" in told
+    assert "also has stage3.layer.0.bn1.weight" in told
     assert "and 8 more" in told
 
 
@@ -148,7 +148,7 @@ def test_a_file_of_ours_that_does_not_say_all_is_refused_in_a_sentence(tmp_path,
     state = {key: value.contiguous() for key, value in network.state_dict().items()}
     for header in ({key: value for key, value in facts.items() if key != lost}, {**facts, lost: [1]}, [facts]):
         save_file(state, tmp_path / "w.safetensors", {"sinkshot": json.dumps(header)})
-        with pytest.raises(InputError, match=r"does not say in our way what network it holds|unknown network"):
+        with pytest.raises(InputError, match=r"does not describe its network|unknown network"):
             checkpoints.load(tmp_path / "w.safetensors")
 
 
@@ -179,9 +179,9 @@ def test_files_that_are_no_weights_are_refused_in_a_sentence(tmp_path, network, 
     torch.save(network.state_dict(), tmp_path / "nameless.pt")
     with pytest.raises(InputError, match="does not say what network"):
         checkpoints.load(tmp_path / "nameless.pt")
-    with pytest.raises(InputError, match="there is no file of weights"):
+    with pytest.raises(InputError, match=r"there is no file .* with weights"):
         checkpoints.load(tmp_path / "nowhere.pt")
-    with pytest.raises(InputError, match="weights are needed"):
+    with pytest.raises(InputError, match="give weights"):
         checkpoints.load(None, "conv4")
 
 
@@ -235,9 +235,9 @@ def test_models_of_timm_come_with_their_own_normalisation(tmp_path):
     torch.save({"state_dict": {**found.network.state_dict(), "fc.weight": torch.ones(2, 5)}}, tmp_path / "w.pt")
     assert checkpoints.load(tmp_path / "w.pt", "timm:tiny").sha256 == found.sha256
     torch.save({"other": torch.ones(2)}, tmp_path / "w.pt")
-    with pytest.raises(InputError, match=r"not those of timm's tiny: it lacks conv.weight"):
+    with pytest.raises(InputError, match=r"not those of timm's tiny: conv.weight, conv.bias missing"):
         checkpoints.load(tmp_path / "w.pt", "timm:tiny")
-    with pytest.raises(InputError, match=r"timm cannot make 'huge': Unknown model \(huge\)"):
+    with pytest.raises(InputError, match=r"timm cannot build 'huge': Unknown model \(huge\)"):
         checkpoints.load(None, "timm:huge")
 
 
@@ -283,11 +283,11 @@ def test_onnx_models_of_fixed_and_free_shapes_give_features(tmp_path, batch, sid
 
 def test_onnx_models_that_cannot_be_used_are_refused_in_a_sentence(tmp_path):
     onnx_model(tmp_path / "free.onnx", "n", "s")
-    with pytest.raises(InputError, match="takes images of any size; say which"):
+    with pytest.raises(InputError, match="takes images of any size; choose one"):
         checkpoints.load(tmp_path / "free.onnx")
     onnx_model(tmp_path / "fixed.onnx", "n", 16)
-    with pytest.raises(InputError, match="takes images of 16 pixels, not of 32"):
+    with pytest.raises(InputError, match="takes images of 16 pixels, not 32"):
         checkpoints.load(tmp_path / "fixed.onnx", size=32)
     (tmp_path / "junk.onnx").write_bytes(b"junk")
-    with pytest.raises(InputError, match="truncated, damaged or no ONNX model"):
+    with pytest.raises(InputError, match="truncated, damaged or not an ONNX model"):
         checkpoints.load(tmp_path / "junk.onnx")

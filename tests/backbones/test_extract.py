@@ -103,9 +103,9 @@ def test_the_base_split_stores_its_means_and_others_take_them_along(tmp_path):
     kept = sinkshot.load(novel).base
     assert sorted(kept) == sorted(by_hand)
     np.testing.assert_array_equal(kept["PE"], means["PE"])
-    with pytest.raises(InputError, match="has features of other weights"):
+    with pytest.raises(InputError, match="has features of different weights"):
         base_means_in(base, linear(5, seed=1))
-    with pytest.raises(InputError, match=r"has shape \(5,\), features of linear are 3 wide"):
+    with pytest.raises(InputError, match=r"has shape \(5,\), but features of linear have 3 dimensions"):
         extract(linear(3), plain(10), tmp_path / "x.safetensors", base=means)
 
 
@@ -154,7 +154,9 @@ def test_features_beyond_float16_are_refused_and_float32_holds_them(tmp_path):
 def test_images_of_the_wrong_size_for_a_flat_network_are_refused(tmp_path, images):
     network = build("conv4", channels=6, flat=True, size=48).eval()
     checkpoints.save(network, tmp_path / "flat.safetensors", *GREY)
-    with pytest.raises(InputError, match=r"gives features of shape .* for 27 images of 32x32 pixels, 54 a row"):
+    with pytest.raises(
+        InputError, match=r"returns features of shape .* for 27 images of 32x32 pixels, expected 54 per image"
+    ):
         extract(checkpoints.load(tmp_path / "flat.safetensors"), images, tmp_path / "b.safetensors")
 
 
@@ -167,7 +169,7 @@ def test_images_too_small_for_a_network_are_refused(tmp_path, weights):
 
 
 def test_weights_are_not_taken_for_a_bank_of_base_features(weights):
-    with pytest.raises(InputError, match="holds no features, but the weights of a network"):
+    with pytest.raises(InputError, match="holds weights of a network, not features"):
         base_means_in(weights, linear(5))
 
 

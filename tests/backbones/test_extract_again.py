@@ -124,7 +124,7 @@ def test_an_image_that_changed_after_it_was_done_is_not_kept(tmp_path, images, m
     else:
         os.utime(file, ns=(0, 0))
     assert extract(linear(3), images, out, batch=4).before == 0
-    assert said == ["1 image changed after an earlier run had used them (ant/002.png is the first); beginning anew."]
+    assert said == ["1 image changed since an earlier run used them (the first is ant/002.png); starting again."]
     extract(linear(3), images, tmp_path / "fresh.safetensors", batch=4)
     assert out.read_bytes() == (tmp_path / "fresh.safetensors").read_bytes()
 
@@ -133,7 +133,7 @@ def test_an_image_that_changed_before_its_turn_hinders_nobody(tmp_path, images, 
     stopped(linear(3), images, tmp_path / "out.safetensors", monkeypatch)
     write(tmp_path / "animals" / "cat" / "002.png", picture(1, 100))
     assert extract(linear(3), images, tmp_path / "out.safetensors", batch=4).before == 8
-    assert said == ["8 of 27 images were done by an earlier run; going on from there."]
+    assert said == ["8 of 27 images were done by an earlier run; continuing from there."]
 
 
 def test_images_without_files_are_known_by_their_content(tmp_path, monkeypatch, said):
@@ -141,7 +141,7 @@ def test_images_without_files_are_known_by_their_content(tmp_path, monkeypatch, 
     stopped(linear(3), images, tmp_path / "out.safetensors", monkeypatch)
     other.source.pixels[[5, 6], 0, 0, 0] ^= 1
     assert extract(linear(3), other, tmp_path / "out.safetensors", batch=4).before == 0
-    assert said == ["2 images changed after an earlier run had used them (noise[5] is the first); beginning anew."]
+    assert said == ["2 images changed since an earlier run used them (the first is noise[5]); starting again."]
 
 
 def test_what_was_left_without_stamps_is_not_gone_on_with(tmp_path, monkeypatch, said):
@@ -149,6 +149,6 @@ def test_what_was_left_without_stamps_is_not_gone_on_with(tmp_path, monkeypatch,
     (tmp_path / "out.safetensors.part.stamps").unlink()
     assert extract(linear(3), plain(32), tmp_path / "out.safetensors", batch=4).before == 0
     assert said[0].endswith(
-        "out.safetensors.part was left by a run with other images, weights or settings, or by an "
-        "older SinkShot; beginning anew."
+        "out.safetensors.part is from a run with other images, weights or settings, or from an "
+        "older SinkShot; starting again."
     )

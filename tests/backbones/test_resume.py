@@ -143,14 +143,14 @@ def test_a_fitted_length_is_decided_once(toy, tmp_path):
 def test_another_recipe_other_images_or_a_forgotten_flag_are_refused(toy, tmp_path):
     base = load(toy / "base")
     train(base, recipe(toy), tmp_path, max_seconds=0.001, **QUIET)
-    with pytest.raises(InputError, match="holds a run already"):
+    with pytest.raises(InputError, match="already holds a run"):
         train(base, recipe(toy), tmp_path, **QUIET)
-    with pytest.raises(InputError, match=r"another recipe \(stage.train.rate = 0.05 there and 0.1 here\)"):
+    with pytest.raises(InputError, match=r"a different recipe \(stage.train.rate = 0.05 there and 0.1 here\)"):
         train(base, recipe(toy, **{"stage.train.rate": 0.1}), tmp_path, resume=True, **QUIET)
     with pytest.raises(InputError, match="other images or classes"):
         train(load(toy / "other"), recipe(toy), tmp_path, resume=True, **QUIET)
     with pytest.raises(InputError, match="other images or classes"):  # as many, of the same classes
         train(base.only(np.r_[1, 1 : len(base)]), recipe(toy), tmp_path, resume=True, **QUIET)
     (tmp_path / state.FILE).write_bytes(b"broken")
-    with pytest.raises(InputError, match="no state of a training run"):
+    with pytest.raises(InputError, match="not the state of a training run"):
         train(base, recipe(toy), tmp_path, resume=True, **QUIET)

@@ -190,7 +190,7 @@ def test_bf16_trains_too(toy, tmp_path):
 def test_what_cannot_work_is_refused_before_anything_is_written(toy, tmp_path):
     base, other, root = toy
     recipe = recipes.read(recipe_file(root))
-    with pytest.raises(InputError, match="the class 'base00' is both trained on and validated on"):
+    with pytest.raises(InputError, match="the class 'base00' is used for both training and validation"):
         train(base, recipe, tmp_path / "a", validation=base, **QUIET)
     with pytest.raises(InputError, match="at least two classes"):
         train(base.only([0, 1]), recipe, tmp_path / "a", **QUIET)
@@ -233,7 +233,7 @@ def test_a_disk_that_is_full_is_said_in_a_sentence(toy, tmp_path):
 def test_a_rate_that_is_too_high_is_said(toy, tmp_path):
     base, _, root = toy
     recipe = recipes.read(recipe_file(root), {"stage.train.rate": 1e20, "stage.train.weight_decay": 1.0})
-    with pytest.raises(InputError, match=r"the loss is no number any more at step \d+; lower the recipe's rate"):
+    with pytest.raises(InputError, match=r"the loss is not finite at step \d+; lower the rate of the recipe"):
         train(base, recipe, tmp_path, **QUIET)
 
 

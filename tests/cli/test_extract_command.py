@@ -113,7 +113,7 @@ def test_ctrl_c_keeps_what_is_done(tmp_path, photos, weights):
     assert not bank.exists()
     done = sinkshot(*words)
     assert done.returncode == 0
-    assert re.search(r"\d+ of 448 images were done by an earlier run; going on from there", done.stderr)
+    assert re.search(r"\d+ of 448 images were done by an earlier run; continuing from there", done.stderr)
 
 
 def test_a_bank_that_is_being_written_is_refused_before_anything_is_looked_at(tmp_path):
@@ -128,10 +128,10 @@ def test_a_bank_that_is_being_written_is_refused_before_anything_is_looked_at(tm
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--out", "b.npz"), "a bank is written as .safetensors"),
+        (("--out", "b.npz"), "--out must end in .safetensors"),
         (("--out", "b.safetensors", "--set", "channels"), "--set takes KEY=VALUE"),
         (("--out", "b.safetensors", "--mean", "0.5"), "--mean takes three numbers"),
-        (("--out", "b.safetensors", "--split", "novel"), "says nothing of splits"),
+        (("--out", "b.safetensors", "--split", "novel"), "has no splits"),
         (("--out", "b.safetensors", "--device", "abacus"), "the device 'abacus' cannot be used"),
     ],
 )

@@ -73,7 +73,7 @@ def test_the_command_prints_numbers_claims_what_is_missing_and_the_report(home):
     said = (home / "said").read_text()
     assert re.search(r"NCM +\d\d\.\d\d ± \d\.\d\d \(90\.00\) +\d\d\.\d\d ± \d\.\d\d *\n", said)
     assert re.search(r"(yes|no|\?) +Table 0: k-means is above NCM\. +toys", said)
-    assert "for want of a feature file: toy_missing_novel" in said
+    assert "a feature file is missing: toy_missing_novel" in said
     assert "--banks DIR" in said
     assert str(home / "first" / "index.html") in said
     assert (home / "first" / "index.html").stat().st_size > 10_000
@@ -149,20 +149,20 @@ def test_methods_are_compared_on_the_same_episodes(home):
     ("words", "answer"),
     [
         (("reproduce", "--study", "tabel-5"), "did you mean 'table-5'"),
-        (("reproduce", "--study", "nowhere.toml"), "is no file"),
+        (("reproduce", "--study", "nowhere.toml"), "there is no file nowhere.toml"),
         (("reproduce", "--episodes", "0"), "--episodes must be a whole number of at least 1"),
         (("reproduce", "--seed", "-1"), "--seed must be a whole number of at least 0"),
         (("reproduce", "--workers", "0"), "--workers must be a whole number of at least 1"),
-        (("reproduce", "--banks", "nowhere"), "is no folder"),
+        (("reproduce", "--banks", "nowhere"), "is not a folder"),
         (("reproduce", "--study", "toys.toml", "--out", "toys.toml"), "cannot write to toys.toml"),
-        (("reproduce", "--study", "toys.toml", "--store", "banks"), "cannot be a store"),
-        (("reproduce", "--study", "toys.toml", "--store", "toys.toml"), "no store of results"),
+        (("reproduce", "--study", "toys.toml", "--store", "banks"), "cannot keep results in"),
+        (("reproduce", "--study", "toys.toml", "--store", "toys.toml"), "not a store of results"),
         (("reproduce", "--study", "toys.toml", "--banks", "banks", "--device", "warp"), "warp"),
         (("compare", "first", "ncm"), "a report and a method"),
         (("compare", "kmean", "ncm"), "did you mean 'kmeans'"),
-        (("compare", "ncm", "bms", "--out", "nowhere"), "is no file"),
+        (("compare", "ncm", "bms", "--out", "nowhere"), "there is no file"),
         (("compare", "ncm", "bms-star", "--out", "first"), "no result of both"),
-        (("compare", "toys.toml", "first"), "no store of results"),
+        (("compare", "toys.toml", "first"), "not a store of results"),
     ],
 )
 def test_bad_input_gets_a_sentence(home, words, answer):

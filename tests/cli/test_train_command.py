@@ -189,7 +189,7 @@ def test_what_is_wrong_with_base_and_validation_images_is_told_at_once_and_a_sub
     done = sinkshot(*words)
     assert done.returncode == 2
     assert "80 things are wrong with the images" in done.stderr
-    assert "class 'apple' has 7 images, 600 expected" in done.stderr
+    assert "class 'apple' has 7 images, expected 600" in done.stderr
     (tmp_path / "set" / "apple" / "000.png").write_bytes(b"no image")
     (tmp_path / "set" / "otter" / "006.png").write_bytes(b"no image")
     done = sinkshot(*words, "--subset")

@@ -94,7 +94,7 @@ def test_lists_name_no_images_outside_of_their_folder(tmp_path):
     for name in ("../../x.png", "/x.png"):
         for split in ("train", "val", "test"):
             (tmp_path / f"{split}.csv").write_text(f"filename,label\n{name},n01532829\n")
-        with pytest.raises(InputError, match="outside of the folder"):
+        with pytest.raises(InputError, match="outside the folder"):
             datasets.load(tmp_path)
 
 

@@ -64,7 +64,7 @@ def test_any_labels_come_back_from_text(tmp_path_factory, labels):
         ("y.txt", b"a\n\nb\n", r"line 2 of the labels file .*y\.txt"),
         ("y.csv", b"a\nb,1\nc\n", r"line 2 of the labels file .*y\.csv holds 2 values"),
         ("y.txt", b"a\nb\n", "3 rows of features but 2 labels"),
-        ("y.txt", b"\xff\xfe\n", r"y\.txt is no UTF-8 text"),
+        ("y.txt", b"\xff\xfe\n", r"y\.txt is not UTF-8 text"),
         ("y.txt", b"", r"y\.txt is empty"),
         ("y.json", b"[1, 2, 3]", r"not from .*y\.json"),
         ("y.npy", b"\x93NUMPY\x01\x00v", r"y\.npy could not be read as the array of labels"),

@@ -199,7 +199,7 @@ def test_claims_are_those_of_the_judge_and_only_of_measured_sheets(
     told = [judgement for _, judgement in report.told]
     assert len(told) > 10
     assert len(told) + report.untold == len(judged)
-    assert all("None of the numbers" not in judgement.evidence for judgement in told)
+    assert all("None of its numbers" not in judgement.evidence for judgement in told)
     verdicts = Counter(judgement.verdict for judgement in told)
     decided = verdicts["holds"] + verdicts["does not hold"]
     assert f"claims that hold {verdicts['holds']} of {decided}" in words(page)

@@ -150,7 +150,7 @@ def test_a_file_that_a_banks_toml_names_and_that_is_gone_is_said(folder):
         ('[[banks]]\ndata_set = "x"\nbackbone = "y"\n', "line 1: the bank has no file"),
         ('[[bank]]\ndata_set = "x"\n', "line 1: a banks.toml has no key 'bank'; did you mean 'banks'"),
         ('[[banks]]\nsplit = "test"\n', "line 2: split must be one of novel, base, validation"),
-        ("[titles]\na = 1\n", "line 2: the title of a must be a text"),
+        ("[titles]\na = 1\n", "line 2: the title of a must be a non-empty string"),
     ],
 )
 def test_a_wrong_banks_toml_is_said_with_its_line(folder, text, said):
@@ -161,7 +161,7 @@ def test_a_wrong_banks_toml_is_said_with_its_line(folder, text, said):
 
 
 def test_a_folder_that_is_none_is_refused(folder):
-    with pytest.raises(InputError, match="is no folder"):
+    with pytest.raises(InputError, match="is not a folder"):
         Catalogue([folder / "none"])
 
 

@@ -194,7 +194,7 @@ def test_a_straight_line_is_no_plateau(world):
 def test_a_curve_that_falls_does_not_rise(world):
     found = world.judge(world.curve([1, 2, 3, 4], [80, 82, 81, 83]), "rises")
     assert found.verdict == "does not hold"
-    assert "a fall of 1.00 at 3" in found.evidence
+    assert "a drop of 1.00 at 3" in found.evidence
     assert world.judge(world.curve([1, 2, 3], [83, 82, 81]), "rises").verdict == "does not hold"
     assert world.judge(world.curve([1, 2, 3], [80, 80, 80]), "rises").verdict == "cannot be told"
 

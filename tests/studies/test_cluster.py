@@ -141,7 +141,7 @@ def test_a_scheduler_that_dies_is_said_and_what_is_finished_is_kept(tmp_path, ow
             own.stop(own.scheduler)
 
     place = tmp_path / "store.sqlite"
-    with pytest.raises(InputError, match="What is finished is kept"):
+    with pytest.raises(InputError, match="Finished cells are kept"):
         measured(place, catalogue, *CELLS, scheduler=own.address, progress=kill_it)
     states = []
     assert numbers(measured(place, catalogue, *CELLS, workers=1, progress=states.append)) == local
@@ -205,7 +205,7 @@ def test_without_the_extra_the_command_says_what_to_install(tmp_path, catalogue)
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nonsense", "foo://127.0.0.1:1", "127.0.0.1", ""])
 def test_a_scheduler_that_is_not_there_gets_a_sentence(tmp_path, catalogue, address, monkeypatch):
     monkeypatch.setattr(cluster, "_PATIENCE", 1.0)
-    with pytest.raises(InputError, match="there is no Dask scheduler at"):
+    with pytest.raises(InputError, match="no Dask scheduler answers at"):
         measured(tmp_path / "store.sqlite", catalogue, cell(episodes=50), scheduler=address)
 
 
@@ -213,7 +213,7 @@ def test_a_port_where_something_else_listens_gets_a_sentence(tmp_path, catalogue
     monkeypatch.setattr(cluster, "_PATIENCE", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         address = f"tcp://127.0.0.1:{mute.getsockname()[1]}"
-        with pytest.raises(InputError, match="there is no Dask scheduler at"):
+        with pytest.raises(InputError, match="no Dask scheduler answers at"):
             measured(tmp_path / "store.sqlite", catalogue, cell(episodes=50), scheduler=address)
 
 

@@ -60,7 +60,7 @@ def test_small_classes_are_left_out_and_named(squares):
     small = FeatureBank.from_arrays(squares.features[keep], np.array(list("abcd"))[squares.labels[keep]])
     found = of(small, "gaussianity")
     assert (found["classes"], found["tests"], found["left_out"]) == (2, 24, ["c"])
-    with pytest.raises(InputError, match="needs 20 rows"):
+    with pytest.raises(InputError, match="needs 20 samples"):
         of(FeatureBank.from_arrays(np.ones((4, 2)), [0, 0, 1, 1]), "gaussianity")
 
 
@@ -144,7 +144,7 @@ def test_measures_are_plain_values(squares, kind):
     [
         ("gaussianity", {"bins": 3}, "unknown option of gaussianity 'bins'"),
         ("distribution", {"bin": 3}, "did you mean 'bins'"),
-        ("projection", {"classes": 9}, "9 classes were asked for, and the bank has 4"),
+        ("projection", {"classes": 9}, "9 classes were asked for, but the bank has 4"),
         ("projection", {"seed": -1}, "seed must be a whole number of at least 0"),
         ("distribution", {"chain": "PEMnE"}, "chain must act on each row alone"),
         ("table", {}, "unknown kind of measure 'table'"),

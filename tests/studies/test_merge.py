@@ -55,9 +55,9 @@ def test_base_means_that_hold_for_each_coordinate_are_merged_and_no_others():
     ("other", "said"),
     [
         (bank(2, labels=LABELS[:-1]), "they have 12 and 11 rows"),
-        (bank(2, labels=np.array([0, 0, 0, 1, 1, 1, 1, 0, 2, 2, 2, 2])), "row 3 is of class 'cat' in one and 'dog'"),
-        (bank(2, names=("cat", "cow", "emu")), "row 4 is of class 'dog' in one and 'cow' in the other"),
-        (bank(2, labels=np.array([2, 1, 0])[LABELS], names=NAMES[::-1]), "numbered in another order"),
+        (bank(2, labels=np.array([0, 0, 0, 1, 1, 1, 1, 0, 2, 2, 2, 2])), "row 3 has class 'cat' in one and 'dog'"),
+        (bank(2, names=("cat", "cow", "emu")), "row 4 has class 'dog' in one and 'cow' in the other"),
+        (bank(2, labels=np.array([2, 1, 0])[LABELS], names=NAMES[::-1]), "in a different order"),
         (bank(2, {"images": json.dumps(["x"] * 7 + ["y"] * 5)}), "row 7 is image 'x' in one and 'y' in the other"),
         (bank(2, {"images_sha256": "2"}), "the hashes of their images"),
         (bank(2, {"images": "[]"}), "must be a JSON list of 12 names"),
@@ -106,7 +106,7 @@ def test_all_coordinates_are_the_whole_bank():
 
 @pytest.mark.parametrize("count", [0, 6])
 def test_a_selection_of_more_than_there_is_is_refused(count):
-    with pytest.raises(InputError, match="of the bank's 5 coordinates"):
+    with pytest.raises(InputError, match="from 1 to 5, the width of the bank"):
         selection(bank(5), count, 0)
 
 

@@ -178,7 +178,7 @@ def test_studies_are_found_by_name_and_by_path(tmp_path):
     assert parse.find("table-5").where == "Table 5"
     with pytest.raises(InputError, match="did you mean 'table-5'"):
         parse.find("tabel-5")
-    with pytest.raises(InputError, match="is no file"):
+    with pytest.raises(InputError, match="there is no file"):
         parse.find(tmp_path / "none.toml")
 
 
@@ -204,20 +204,20 @@ def test_studies_are_found_by_name_and_by_path(tmp_path):
         ("query = 10", "query = 0", "query must be a whole number of at least 1; 0 was given."),
         ("query = 10", "way = true", "way must be a whole number of at least 2; true was given."),
         ("query = 10", 'protocol = "balance"', "protocol must be one of balanced"),
-        ("query = 10", 'metric = "auroc"', "auroc is of queries of unknown classes; add protocol"),
+        ("query = 10", 'metric = "auroc"', "auroc needs queries of unknown classes; add protocol"),
         ('preprocess = ""', 'preprocess = "PEME"', "unknown preprocessing step 'ME'"),
         ('details = ["WRN"]', "details = []", "row 'other backbone' has 0 details; with the heads Method, Backbone"),
-        ('values = ["", "-"]', 'values = [""]', "row 'other backbone' has 1 values, and its sheet 2 columns"),
-        ('values = ["", "-"]', "values = [1.0, 2.0]", "values must be a list of texts"),
-        ('values = ["80.57 ± 0.20",', 'values = ["80,57",', "'80,57' is no value; write it as"),
+        ('values = ["", "-"]', 'values = [""]', "row 'other backbone' has 1 values, but its sheet has 2 columns"),
+        ('values = ["", "-"]', "values = [1.0, 2.0]", "values must be a list of strings"),
+        ('values = ["80.57 ± 0.20",', 'values = ["80,57",', "'80,57' is not a value; write it as"),
         ('label = "as they are"', 'group = "x"', "a row needs a label"),
         ("set = { lam = 5.0 }", "set = 5.0", "set must be a table"),
-        ("set = { lam = 5.0 }", "set.lam.x = 5.0", "lam must be a number, a text"),
+        ("set = { lam = 5.0 }", "set.lam.x = 5.0", "lam must be a number, a string"),
         ("set = { lam = 7.0 }", 'set.lam = "seven"', "lam must be a number above 0; 'seven' was given."),
         ("{ epochs = 3 }", "{ epochs = -3 }", "epochs (unless 'auto') must be a whole number of at least 0; -3"),
         ("set = { lam = 7.0 }", 'set.variant = "letters"', "unknown variant of BMS 'letters'; did you mean 'letter'"),
         ("set = { lam = 7.0 }", "set.prior = [0.5, 0.5]", "prior "),
-        ("set = { lam = 5.0 }", "transfer = true", "a sheet can be carried over to other banks if it is about one"),
+        ("set = { lam = 5.0 }", "transfer = true", "transfer needs a sheet about one bank"),
         ("set = { lam = 5.0 }", "sweep.query = [1, 2]", "a sheet has columns or a sweep, not both."),
         ('backbone = "wrn-28-10"', 'backbones = "wrn-28-10"', "backbones must be a list of names"),
     ],
@@ -233,7 +233,7 @@ def test_an_error_names_the_line_and_what_to_write(wrong, old, new, hint):
 
 def test_a_bank_without_a_name_is_said_at_the_row_that_needs_it(wrong):
     line, sentence = wrong(STUDY, 'data_set = "cub"\n', "")
-    assert sentence.startswith("no data_set is given, here or above")
+    assert sentence.startswith("no data_set is given; name one here")
     assert line == line_of(STUDY, "[[sheets.rows]]") - 1
 
 
@@ -250,7 +250,7 @@ def test_both_a_backbone_and_backbones_are_one_too_many(wrong):
 @pytest.mark.parametrize(
     ("new", "hint"),
     [
-        ("sweep = { set.lam = [4, 8.5, 16], query = [1, 2] }", "lam has 3 values and query 2; all need as many."),
+        ("sweep = { set.lam = [4, 8.5, 16], query = [1, 2] }", "lam has 3 values and query has 2; they must match."),
         ("sweep = { set.lam = 4 }", "lam must be a list in a sweep; 4 was given."),
         ("sweep = { st.lam = [4, 5, 6] }", "a sweep has no key 'st'; did you mean 'set'"),
         ("sweep = { query = [4, 5, 0] }", "query must be a whole number of at least 1; 0 was given."),
@@ -287,13 +287,13 @@ def test_errors_in_a_measure_are_found_on_their_line(wrong, old, new, hint):
 )
 def test_what_is_no_toml_is_said_with_its_line(wrong, text, line):
     assert wrong(text)[0] == line
-    assert "no TOML" in wrong(text)[1]
+    assert "not valid TOML" in wrong(text)[1]
 
 
 def test_a_file_that_is_no_text_is_refused_in_a_sentence(tmp_path):
     file = tmp_path / "mine.toml"
     file.write_bytes(b"title = '\xff'")
-    with pytest.raises(InputError, match="is no UTF-8 text"):
+    with pytest.raises(InputError, match="is not UTF-8 text"):
         parse.read(file)
 
 

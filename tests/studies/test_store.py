@@ -235,7 +235,7 @@ def test_a_full_disk_gets_a_sentence_and_keeps_what_was_there(place, resolved):
 def test_there_is_nothing_to_read_where_there_is_no_file(tmp_path):
     with pytest.raises(InputError, match="no file"):
         Store(tmp_path / "nowhere.sqlite", reading=True)
-    with pytest.raises(InputError, match="folder that exists"):
+    with pytest.raises(InputError, match="in an existing folder"):
         Store(Path(tmp_path / "no" / "where.sqlite"))
 
 

@@ -63,7 +63,7 @@ def load(path: str | Path | None, name: str | None = None, size: int | None = No
     """
     file = None if path is None else Path(path)
     if file is not None and not file.exists():
-        raise InputError(f"there is no file of weights {file} (looked from {Path.cwd()}).")
+        raise InputError(f"there is no file {file} with weights (in {Path.cwd()}).")
     if file is not None:
         _must_be_readable(file)
     if name is not None and name.startswith("timm:"):
@@ -71,7 +71,7 @@ def load(path: str | Path | None, name: str | None = None, size: int | None = No
 
         return timm.load(name.removeprefix("timm:"), None if file is None else _read(file)[1], size)
     if file is None:
-        raise InputError("weights are needed: a file that training made, or a published one.")
+        raise InputError("give weights: a file that training wrote, or a published one.")
     if file.suffix.lower() == ".onnx":
         from sinkshot.backbones import onnx
 
@@ -114,11 +114,13 @@ def fitting(state: Mapping[str, Tensor], network: Network, source: str) -> dict[
     missing = [key for key in wanted if key not in found and not key.endswith("num_batches_tracked")]
     shapes = [key for key in wanted if key in found and found[key].shape != wanted[key].shape]
     if missing or unexpected:
-        parts = [f"{what} {_few(keys)}" for what, keys in (("lacks", missing), ("has beyond", unexpected)) if keys]
-        raise InputError(f"{source} is no checkpoint of {network.name} that is known here: it {' and '.join(parts)}.")
+        parts = [f"{what} {_few(keys)}" for what, keys in (("lacks", missing), ("also has", unexpected)) if keys]
+        raise InputError(f"{source} is not a known checkpoint of {network.name}: it {' and '.join(parts)}.")
     if shapes:
         told = [f"{key} {tuple(found[key].shape)}, not {tuple(wanted[key].shape)}" for key in shapes]
-        raise InputError(f"{source} has weights of another size than {network.name}: {_few(told)}; change its options.")
+        raise InputError(
+            f"{source} has weights of a different size than {network.name}: {_few(told)}; change its options."
+        )
     return {key: found.get(key, wanted[key]) for key in wanted}
 
 
@@ -140,7 +142,9 @@ def _safetensors(file: Path) -> tuple[dict[str, Any] | None, dict[str, Tensor]]:
             text = (found.metadata() or {}).get("sinkshot")
         header = None if text is None else texts.json_value(text, "its header")
     except Exception as error:  # a damaged file makes its parsers raise almost anything
-        raise InputError(f"{file} is truncated, damaged or no .safetensors file ({error}); make it again.") from error
+        raise InputError(
+            f"{file} is truncated, damaged or not a .safetensors file ({error}); write it again."
+        ) from error
     return None if header is None else _header(header, file), state
 
 
@@ -150,13 +154,17 @@ def _header(header: Any, file: Path) -> dict[str, Any]:
         raise InputError(f"{file} is a feature bank, not the weights of a network.")
     try:
         if header["version"] > VERSION:
-            raise InputError(f"{file} has format version {header['version']}, this SinkShot reads up to {VERSION}.")
+            raise InputError(
+                f"{file} has format version {header['version']}, this SinkShot reads up to {VERSION}; upgrade it."
+            )
         facts = {"name": str(header["name"]), "options": dict(header["options"]), "meta": dict(header["meta"])}
         return {**facts, "mean": triple(header["mean"]), "std": triple(header["std"])}
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{file} does not say in our way what network it holds ({error!r}); make it again.") from error
+        raise InputError(
+            f"{file} has a header that does not describe its network ({error!r}); write it again."
+        ) from error
 
 
 def _torch_file(file: Path) -> dict[str, Tensor]:
@@ -165,11 +173,13 @@ def _torch_file(file: Path) -> dict[str, Tensor]:
     except NameRefused as error:
         reason = str(error).partition(":")[0]
         raise InputError(
-            f"{file} holds more than tensors and plain containers, and nothing of it was run ({reason}). If you trust "
-            "it, load it yourself and save its state dict."
+            f"{file} holds more than tensors and plain containers, so it was not loaded ({reason}). If you trust "
+            "it, load it with torch yourself and save its state dict."
         ) from error
     except Exception as error:  # a damaged file makes its parsers raise almost anything
-        raise InputError(f"{file} is truncated, damaged or no file of torch.save ({error}); get it again.") from error
+        raise InputError(
+            f"{file} is truncated, damaged or not a torch.save file ({error}); download it again."
+        ) from error
     return _state_in(content, file)
 
 
@@ -186,4 +196,4 @@ def _state_in(content: Any, file: Path) -> dict[str, Tensor]:
         if not isinstance(content, Mapping):
             break
     keys = f"a dict with {_few([str(key) for key in content])}" if isinstance(content, Mapping) else type(content)
-    raise InputError(f"{file} holds no state dict, nor one under {', '.join(HOLDERS)}; it holds {keys}.")
+    raise InputError(f"{file} holds no state dict, not even under {', '.join(HOLDERS)}; it holds {keys}.")

@@ -91,7 +91,7 @@ def start(device: str, count: int, precision: str, every_loss: bool = True) -> D
     if count not in (1, 2, 4, GROUPS):
         raise InputError(f"a batch is shared by 1, 2, 4 or {GROUPS} devices; {count} were asked for.")
     if kind == "cuda" and count > torch.cuda.device_count():
-        raise InputError(f"{count} GPUs were asked for, and {torch.cuda.device_count()} are there.")
+        raise InputError(f"{count} GPUs were asked for, but there are {torch.cuda.device_count()}.")
     bf16 = precision == "bf16" or (precision == "auto" and kind == "cuda")
     if importlib.util.find_spec("lightning_fabric") is None:
         if count > 1:
@@ -115,7 +115,7 @@ def _kind(device: str) -> str:
     if device not in ("cpu", "cuda"):
         raise InputError(f"device must be auto, cpu or cuda; {device!r} was given.")
     if device == "cuda" and not torch.cuda.is_available():
-        raise InputError("no GPU is there that this torch can use; take --device cpu, or install a torch for your GPU.")
+        raise InputError("torch finds no GPU that it can use; use --device cpu, or install a torch build for your GPU.")
     return device
 
 

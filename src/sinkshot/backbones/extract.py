@@ -95,8 +95,8 @@ def extract(
     means = dict(base or {})
     if wrong := [prefix for prefix, mean in means.items() if mean.shape != (backbone.width,)]:
         raise InputError(
-            f"the base mean {wrong[0]!r} has shape {means[wrong[0]].shape}, features of {backbone.name} are "
-            f"{backbone.width} wide; take base means of the same backbone."
+            f"the base mean {wrong[0]!r} has shape {means[wrong[0]].shape}, but features of {backbone.name} have "
+            f"{backbone.width} dimensions; use base means of the same backbone."
         )
     own = images.meta.get("split") == "base" and not means
     facts = {**provenance(backbone, images, precision), **(meta or {})}
@@ -121,14 +121,14 @@ def extract(
 def _tell_of_earlier(file: ResumableWriter, images: Images) -> None:
     """Say whether an earlier, stopped run is gone on with and, if not, why."""
     if file.rows:
-        log.info(f"{file.rows:,} of {len(images):,} images were done by an earlier run; going on from there.")
+        log.info(f"{file.rows:,} of {len(images):,} images were done by an earlier run; continuing from there.")
     elif count := len(file.changed):
         many = "1 image" if count == 1 else f"{count:,} images"
         first = images.source.name(int(file.changed[0]))
-        log.info(f"{many} changed after an earlier run had used them ({first} is the first); beginning anew.")
+        log.info(f"{many} changed since an earlier run used them (the first is {first}); starting again.")
     elif file.other:
-        left = f"{file.part} was left by a run with other images, weights or settings, or by an older SinkShot"
-        log.info(f"{left}; beginning anew.")
+        left = f"{file.part} is from a run with other images, weights or settings, or from an older SinkShot"
+        log.info(f"{left}; starting again.")
 
 
 def features_of(
@@ -147,8 +147,8 @@ def features_of(
             if found.shape != (len(part), backbone.width):
                 size = "x".join(map(str, pixels.shape[1:3]))
                 raise InputError(
-                    f"{backbone.name} gives features of shape {found.shape} for {len(part)} images of {size} pixels, "
-                    f"{backbone.width} a row expected; give images of the size that it was made for."
+                    f"{backbone.name} returns features of shape {found.shape} for {len(part)} images of {size} "
+                    f"pixels, expected {backbone.width} per image; give images of the size that it was trained on."
                 )
             yield found
 
@@ -205,7 +205,7 @@ def base_means_in(path: str | Path, backbone: Backbone) -> dict[str, NDArray[np.
         with tensors(path, "np") as file:
             names, text = set(file.keys()), (file.metadata() or {}).get("sinkshot")
             if text is not None and "class_names" not in texts.json_object(text, "its header"):
-                raise InputError(f"{path} holds no features, but the weights of a network; give a bank.")
+                raise InputError(f"{path} holds weights of a network, not features; give a feature bank.")
             meta = {} if text is None else read_header(text)[1]
             found = {name.removeprefix("base."): file.get_tensor(name) for name in names if name.startswith("base.")}
     except (OSError, SafetensorError):  # another format, or nothing that can be read: the reader has a sentence for it
@@ -222,7 +222,9 @@ def base_means_in(path: str | Path, backbone: Backbone) -> dict[str, NDArray[np.
             raise InputError(f"{path}: its base mean {prefix!r:.60} is not a vector of finite numbers; make it again.")
     made_by = meta.get("weights_sha256")
     if made_by not in (None, backbone.sha256):
-        raise InputError(f"{path} has features of other weights ({made_by:.12}) than these ({backbone.sha256:.12}).")
+        raise InputError(
+            f"{path} has features of different weights ({made_by:.12}) than these ({backbone.sha256:.12})."
+        )
     if found:
         return found
     features = load(path).features
@@ -255,7 +257,7 @@ def _must_be_finite(features: NDArray[np.float32], images: Images, first: int) -
     if not (finite := np.isfinite(features).all(axis=1)).all():
         name = images.source.name(first + int(finite.argmin()))
         raise InputError(
-            f"features of {name} are not finite; the weights do not belong to this network, or bf16 is too coarse."
+            f"features of {name} are not finite; the weights may not fit this network, or bf16 is too coarse."
         )
 
 
@@ -271,5 +273,5 @@ def _device(name: str) -> torch.device:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).split("\n")[0]
-        raise InputError(f"the device {name!r} cannot be used ({reason}); take auto, cpu or cuda.") from error
+        raise InputError(f"the device {name!r} cannot be used ({reason}); use auto, cpu or cuda.") from error
     return device

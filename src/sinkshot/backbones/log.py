@@ -67,5 +67,7 @@ def _board(folder: Path, upto: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise InputError("TensorBoard is not installed: pip install 'sinkshot[torch]', or leave it out.") from error
+        raise InputError(
+            "TensorBoard is not installed: pip install 'sinkshot[torch]', or run without --tensorboard."
+        ) from error
     return SummaryWriter(str(folder), purge_step=upto + 1)

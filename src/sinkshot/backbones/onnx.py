@@ -53,10 +53,10 @@ def _side(model: _Model, path: Path, size: int | None) -> int:
         raise InputError(f"{path} takes inputs of shape {shape}; images [n, 3, height, width] are expected.")
     fixed = shape[2] if isinstance(shape[2], int) else None
     if fixed is not None and size not in (None, fixed):
-        raise InputError(f"{path} takes images of {fixed} pixels, not of {size}.")
+        raise InputError(f"{path} takes images of {fixed} pixels, not {size}.")
     side = fixed or size
     if side is None:
-        raise InputError(f"{path} takes images of any size; say which (size=, --size).")
+        raise InputError(f"{path} takes images of any size; choose one with --size (size=).")
     if not 1 <= side <= SIDE.value or not 1 <= (model.batch or 1) <= BATCH.value:
         raise InputError(f"{path} takes {model.batch or 1:,} images of {side:,} pixels at a time, which is too much.")
     return side
@@ -73,9 +73,9 @@ class _Model:
             if "error" in answer:
                 raise InputError(str(answer["error"])[:160])
         except InputError as error:
-            raise InputError(f"{path} is truncated, damaged or no ONNX model ({error}).") from error
+            raise InputError(f"{path} is truncated, damaged or not an ONNX model ({error}).") from error
         if not answer["inputs"] or not answer["outputs"]:
-            raise InputError(f"{path} has no inputs or no outputs; a network that takes images is expected.")
+            raise InputError(f"{path} has no inputs or no outputs; expected a network that takes images.")
         self.peak, self.shape = answer["peak"], [_dimension(entry) for entry in answer["inputs"][0]["shape"]]
         begin = self.shape[0] if self.shape else None
         self.batch = begin if isinstance(begin, int) else None  # the only number of images that it takes
@@ -87,7 +87,7 @@ class _Model:
             found = self(image)
         except InputError as error:
             side = image.shape[-1]
-            raise InputError(f"{self.path} does not run on an image of {side} pixels ({error}).") from error
+            raise InputError(f"{self.path} fails on an image of {side} pixels ({error}).") from error
         return found
 
     def __call__(self, images: Tensor) -> Tensor:

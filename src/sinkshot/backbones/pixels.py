@@ -28,7 +28,7 @@ def hold(images: Images, device: torch.device, wanted: str = "auto") -> Tensor |
     if wanted not in ("auto", "yes", "no"):
         raise unknown_name("way to hold images", wanted, ("auto", "yes", "no"))
     if images.size is None:
-        raise InputError("images to be trained on need a size; give `load` one.")
+        raise InputError("images for training need a size; give one to `load`.")
     room = SHARE * torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else ON_CPU
     if wanted == "no" or (wanted == "auto" and len(images) * images.size**2 * 3 > room):
         return None

@@ -40,9 +40,9 @@ class Augment:
         whole("augment.cutout", self.cutout, 0)
         _between("augment.jitter", self.jitter, 0, 1)
         if not 0 < self.area[0] <= self.area[1] <= 1:
-            raise InputError(f"augment.area is a range of shares within (0, 1]; {list(self.area)} was given.")
+            raise InputError(f"augment.area must be a range within (0, 1]; {list(self.area)} was given.")
         if not 0 < self.ratio[0] <= self.ratio[1]:
-            raise InputError(f"augment.ratio is a range of numbers above 0; {list(self.ratio)} was given.")
+            raise InputError(f"augment.ratio must be a range of numbers above 0; {list(self.ratio)} was given.")
 
 
 @dataclass(frozen=True)
@@ -119,13 +119,13 @@ class Stage:
         group = self.batch // GROUPS
         if self.batch % GROUPS:
             raise InputError(
-                f"batch must be a multiple of {GROUPS}, so that processes can share it; {self.batch} given."
+                f"batch must be a multiple of {GROUPS}, so that processes can share it; {self.batch} was given."
             )
         for kind, share in dataclasses.asdict(self.views).items():
             if abs(share * group - round(share * group)) > 1e-6:
                 raise InputError(
-                    f"views.{kind} = {share:g} of a batch of {self.batch} is no whole number in each of its {GROUPS} "
-                    f"groups; take a batch that is a multiple of {GROUPS} / {share:g}."
+                    f"views.{kind} = {share:g} of a batch of {self.batch} is not a whole number in each of its "
+                    f"{GROUPS} groups; use a batch that is a multiple of {GROUPS} / {share:g}."
                 )
 
 
@@ -145,7 +145,7 @@ class Validation:
         for shot in self.shots:
             _up_to("validation.shots", whole("validation.shots", shot, 1), MOST)
         if not self.methods or not self.shots:
-            raise InputError("validation needs at least one of methods and of shots.")
+            raise InputError("validation needs at least one method and one shot.")
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class TrainingRecipe:
         for name, stage in self.stage.items():
             _must_fit(name, stage.batch * max(self.stored, self.size) ** 2 * 3)
         if self.augment.crop == "shift" and self.augment.pad >= min(self.stored, self.size):
-            raise InputError(f"augment.pad = {self.augment.pad} hangs over more than images of {self.stored} pixels.")
+            raise InputError(f"augment.pad = {self.augment.pad} must be smaller than images of {self.stored} pixels.")
 
     def table(self) -> dict[str, Any]:
         """Return the recipe as plain values, from which `from_table` makes it again."""
@@ -202,7 +202,7 @@ def read(recipe: str | Path, changes: Mapping[str, Any] | None = None) -> Traini
 def from_table(table: Mapping[str, Any]) -> TrainingRecipe:
     """Make a recipe from plain values; an unknown key or a value of the wrong kind is named."""
     if "network" not in table:
-        raise InputError('the recipe names no network; write network = "wrn-28-10", say, or change it by --set.')
+        raise InputError('the recipe names no network; write, for example, network = "wrn-28-10", or use --network.')
     found: TrainingRecipe = _made(TrainingRecipe, table, "")
     return found
 
@@ -215,10 +215,10 @@ def _table(recipe: str | Path, above: tuple[str, ...]) -> dict[str, Any]:
     """Read a recipe's file and lay it over the one that it extends."""
     name = str(recipe)
     if name in above:
-        raise InputError(f"the recipe {name!r} extends itself, by way of {' and '.join(above)}.")
+        raise InputError(f"the recipe {name!r} extends itself, through {' and '.join(above)}.")
     if name.endswith(".toml"):
         if not Path(name).exists():
-            raise InputError(f"there is no recipe file {name}; recipes that come along: {', '.join(names())}.")
+            raise InputError(f"there is no recipe file {name}; bundled recipes: {', '.join(names())}.")
         content = _own_file(name)
     elif name in names():
         content = (_folder() / f"{name}.toml").read_text(encoding="utf-8")
@@ -230,9 +230,9 @@ def _table(recipe: str | Path, above: tuple[str, ...]) -> dict[str, Any]:
         raise InputError(f"the recipe {name} is no TOML: {error}") from error
     under = table.pop("extends", None)
     if under is not None and not isinstance(under, str):
-        raise InputError(f"the recipe {name} extends {shown(under)}; the name of a recipe is expected.")
+        raise InputError(f"the recipe {name} extends {shown(under)}; expected the name of a recipe.")
     if len(above) > limits.DEPTH.value:
-        raise InputError(f"the recipe {name} extends one that extends another, and so on without end.")
+        raise InputError(f"the recipe {name} extends too many recipes, one after the other.")
     return table if under is None else _laid(table, _table(under, (*above, name)))
 
 
@@ -258,7 +258,7 @@ def _put(table: dict[str, Any], path: str, value: Any) -> None:
     *above, last = path.split(".")
     for key in above:
         if not isinstance(table.setdefault(key, {}), dict):
-            raise InputError(f"{path}: {key!r} is no table of the recipe.")
+            raise InputError(f"{path}: {key!r} is not a table of the recipe.")
         table = table[key]
     table[last] = value
 
@@ -301,7 +301,7 @@ def _value(kind: Any, value: Any, where: str) -> Any:
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        word = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}[kind]
+        word = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}[kind]
         raise InputError(f"the recipe's {where} must be {word}; {shown(value)} was given.")
     return value
 

@@ -204,7 +204,7 @@ class Run:
         means = dict(zip(KINDS, (sums / (count * self.devices.world_size)).tolist(), strict=True))
         seconds = time.monotonic() - mark
         if not math.isfinite(means["loss"]):
-            raise InputError(f"the loss is no number any more at step {self.done:,}; lower the recipe's rate.")
+            raise InputError(f"the loss is not finite at step {self.done:,}; lower the rate of the recipe.")
         passed = count * views * self.devices.world_size
         self.views, self.seconds = self.views + passed, self.seconds + seconds
         return {**means, "images_per_second": passed / seconds, "seconds": self.seconds}
@@ -282,11 +282,11 @@ class Run:
         """Take up the place of a saved run, if it is a run of this recipe on these images."""
         ours = json.loads(json.dumps({"recipe": self.recipe.table(), "images": self._fingerprint}))
         if facts["images"] != ours["images"]:
-            raise InputError(f"the run in {self.folder} began with other images or classes; give those.")
+            raise InputError(f"the run in {self.folder} was started with other images or classes; give the same ones.")
         if other := state.differences(facts["recipe"], ours["recipe"], ""):
             raise InputError(
-                f"the run in {self.folder} has another recipe ({'; '.join(other[:3])}); give the one it began with, "
-                "or take another folder."
+                f"the run in {self.folder} has a different recipe ({'; '.join(other[:3])}); give the original "
+                "one, or choose another folder."
             )
         self.stage, self.step, self.steps = facts["stage"], facts["step"], facts["steps"]
         self.best, self.found = facts["best"], facts["found"]

@@ -61,9 +61,9 @@ def load(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             facts = texts.json_object((opened.metadata() or {})["training"])
         version = _checked(facts)
     except Exception as error:  # a damaged file makes its parsers raise almost anything
-        raise InputError(f"{path} is no state of a training run, or a damaged one ({error}).") from error
+        raise InputError(f"{path} is damaged or not the state of a training run ({error}).") from error
     if version > VERSION:
-        raise InputError(f"{path} has format version {version}, this SinkShot reads up to {VERSION}.")
+        raise InputError(f"{path} has format version {version}, this SinkShot reads up to {VERSION}; upgrade it.")
     return facts, found
 
 

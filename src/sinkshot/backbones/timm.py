@@ -17,20 +17,20 @@ def load(name: str, state: Mapping[str, Tensor] | None = None, size: int | None 
         import timm
     except (ImportError, RuntimeError) as error:  # RuntimeError: a torchvision that does not fit the torch beside it
         raise InputError(
-            f"timm:{name} needs timm and a torchvision that fits the installed torch ({error}): "
+            f"timm:{name} needs timm and a torchvision that matches the installed torch ({error}): "
             "pip install 'sinkshot[timm]'."
         ) from error
     try:
         model = timm.create_model(name, pretrained=state is None, num_classes=0)
     except Exception as error:  # unknown names, no published weights, no network: timm raises what it meets
-        raise InputError(f"timm cannot make {name!r}: {str(error).strip():.300}") from error
+        raise InputError(f"timm cannot build {name!r}: {str(error).strip():.300}") from error
     if state is not None:
         try:
             missing, _ = model.load_state_dict(dict(state), strict=False)  # beyond: the classifier that was left out
         except RuntimeError as error:
             raise InputError(f"the weights are not those of timm's {name}: {error!s:.300}") from error
         if missing:
-            raise InputError(f"the weights are not those of timm's {name}: it lacks {', '.join(missing[:3])}.")
+            raise InputError(f"the weights are not those of timm's {name}: {', '.join(missing[:3])} missing.")
     model.eval().requires_grad_(False)
     shown: dict[str, Any] = timm.data.resolve_model_data_config(model)
     mean, std = triple(shown["mean"]), triple(shown["std"])

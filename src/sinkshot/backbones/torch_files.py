@@ -57,7 +57,7 @@ class _Tensor(Stateful):
         if not isinstance(storage, _Storage) or len(self.size) != len(self.stride):
             raise InputError("it has a tensor without storage or shape; it may be damaged.")
         if not all(type(n) is int and 0 <= n < 1 << 63 for n in numbers):
-            raise InputError("it has a tensor whose shape is no shape; it may be damaged.")
+            raise InputError("it has a tensor with an invalid shape; it may be damaged.")
         last = offset + sum((n - 1) * step for n, step in zip(self.size, self.stride, strict=True))
         if math.prod(self.size) and last >= storage.count:
             raise InputError("it has a tensor that reaches beyond its storage; it may be damaged.")
@@ -90,7 +90,7 @@ def _zipped(file: BinaryIO, size: int) -> tuple[Any, list[_Tensor]]:
     root = entry.filename.removesuffix("data.pkl")
     order = f"{root}byteorder"
     if order in archive.namelist() and _member(archive, archive.getinfo(order), size) != sys.byteorder.encode():
-        raise InputError("its numbers are of another byte order than this machine's.")
+        raise InputError("its byte order differs from this machine's.")
     storages: dict[str, _Storage] = {}
     lending = _Lending(storages)
     content, _ = loads(bytes(_member(archive, entry, size)), lending.functions, lending.storage)
@@ -98,7 +98,7 @@ def _zipped(file: BinaryIO, size: int) -> tuple[Any, list[_Tensor]]:
     for storage in storages.values():
         place = archive.getinfo(f"{root}data/{storage.key}")
         if place.file_size != storage.count * storage.dtype.itemsize:
-            raise InputError("it has a storage of another length than it says; it may be damaged.")
+            raise InputError("it has a storage whose length is not as declared; it may be damaged.")
         total += place.file_size
         admit(total, size, "its tensors")
         storage.data = _numbers(_member(archive, place, size), storage.dtype)
@@ -126,10 +126,10 @@ def _in_a_row(file: BinaryIO, size: int) -> tuple[Any, list[_Tensor]]:
         storage = storages.get(str(key))
         count = int.from_bytes(data[at : at + 8], "little")
         if storage is None or storage.count != count:
-            raise InputError("it has a storage of another length than it says; it may be damaged.")
+            raise InputError("it has a storage whose length is not as declared; it may be damaged.")
         end = at + 8 + count * storage.dtype.itemsize
         if end > len(data):
-            raise InputError("it ends before its numbers do; it is truncated.")
+            raise InputError("it ends early; it is truncated.")
         storage.data = _numbers(bytearray(data[at + 8 : end]), storage.dtype)
         at = end
     return content, lending.tensors
@@ -164,13 +164,13 @@ class _Lending:
 
     def storage(self, pid: Any) -> _Storage:
         if not isinstance(pid, tuple) or len(pid) < 5 or pid[0] != "storage" or not isinstance(pid[1], _Kind):
-            raise InputError(f"it refers to {kind(pid)}, where a storage is expected.")
+            raise InputError(f"it refers to {kind(pid)}, expected a storage.")
         form, key, count = pid[1], str(pid[2]) if isinstance(pid[2], str | int) else "", pid[4]
         if not key or type(count) is not int or not 0 <= count < 1 << 48 or any(view is not None for view in pid[5:]):
             raise InputError("it has a storage without name or length, or a view of one; it may be damaged.")
         found = self.storages.setdefault(key, _Storage(key, form.dtype, count))
         if (found.dtype, found.count) != (form.dtype, count):
-            raise InputError("it has two storages of one name; it may be damaged.")
+            raise InputError("it has two storages with the same name; it may be damaged.")
         return found
 
 
@@ -180,7 +180,7 @@ def _translated(value: Any) -> Any:
 
 def _whole_numbers(values: Any) -> Sequence[Any]:
     if not isinstance(values, list | tuple) or len(values) > DIMENSIONS.value:
-        raise InputError("it has a tensor whose shape is no shape; it may be damaged.")
+        raise InputError("it has a tensor with an invalid shape; it may be damaged.")
     return values
 
 

@@ -102,7 +102,7 @@ def train(
     every_loss = all(stage.views.rotated + stage.views.four > 0 for stage in recipe.stage.values())
     with _alone_in(place, devices), reproducible(deterministic), processes.together(devices):
         if (place / state.FILE).exists() and not resume:
-            raise InputError(f"{place} holds a run already; go on with it (--resume), or take another folder.")
+            raise InputError(f"{place} already holds a run; continue it with --resume, or choose another folder.")
         taken = start(device, devices, recipe.precision, every_loss)
 
         def late() -> bool:
@@ -133,7 +133,7 @@ def _alone_in(folder: Path, devices: int) -> AbstractContextManager[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"the folder {folder} cannot be made: {error.strerror}.") from error
+        raise InputError(f"cannot create the folder {folder}: {error.strerror}.") from error
     return locks.alone(*_lock(folder)) if processes.is_first(devices) else nullcontext()
 
 
@@ -144,4 +144,4 @@ def _check(images: Images, validation: Images | None, recipe: TrainingRecipe) ->
     if validation is not None:
         rehearse(validation.labels, recipe.validation)
         if shared := set(images.class_names) & set(validation.class_names):
-            raise InputError(f"the class {min(shared)!r} is both trained on and validated on; they must differ.")
+            raise InputError(f"the class {min(shared)!r} is used for both training and validation; they must differ.")

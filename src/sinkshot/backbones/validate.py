@@ -43,7 +43,7 @@ def sizes(labels: NDArray[np.int64], how: Validation) -> dict[int, Recipe]:
     if len(counts) < 2 or least <= max(how.shots):
         raise InputError(
             f"validation needs at least two classes with more than {max(how.shots)} images each; there are "
-            f"{len(counts)}, the smallest of {least}. Lower validation.shots, or train without validation images."
+            f"{len(counts)}, the smallest with {least}. Lower validation.shots, or train without validation images."
         )
     way = min(5, len(counts))
     return {s: Recipe(way=way, shot=s, query=min(15, least - s), episodes=how.episodes, seed=1) for s in how.shots}

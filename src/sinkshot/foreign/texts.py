@@ -24,7 +24,7 @@ def text(path: str | os.PathLike[str], limit: Limit, encoding: str = "utf-8") ->
     try:
         return content(path, limit).decode(encoding)
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is no UTF-8 text (byte {error.start}); save it as UTF-8.") from error
+        raise InputError(f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8.") from error
 
 
 def lines(path: str | os.PathLike[str]) -> list[str]:

@@ -84,7 +84,7 @@ def demo_page(
         What makes the page again; by default `sinkshot demo` with the episodes and the seed of the results.
     """
     if not results:
-        raise InputError("a page needs the results of at least one method; none were given.")
+        raise InputError("the page needs results of at least one method; none were given.")
     bms = next((row for row in results if row.one.method == "bms"), results[-1])
     ncm = next((row for row in results if row.one.method == "ncm" and row.one.preprocess), results[0])
     recipe = bms.one.recipe

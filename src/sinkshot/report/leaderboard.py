@@ -215,7 +215,7 @@ def _panel(name: str, shown: Board, number: int) -> Panel | None:
     return panel(
         name,
         title,
-        f"{shown.sheet.label}, {title}: {metric} in percent against the time of an episode. Nobody is both faster and "
+        f"{shown.sheet.label}, {title}: {metric} in percent against time per episode. No method is both faster and "
         f"better than: {first}.",
         lambda axes: _scatter(axes, dots, f"{metric}, %", shown.against, better),
         height=3.6,

@@ -60,7 +60,7 @@ def _rates(cases: Sequence[dict[str, Any]]) -> list[Panel]:
             axes.set_xlabel("episodes a second, logarithmic")
 
         words = "; ".join(f"{case['method']} by {case['engine']} {case['rate']:,.0f}" for case in mine)
-        alt = f"Episodes a second at {shot}-shot: {words}"
+        alt = f"Episodes per second at {shot}-shot: {words}"
         panels.append(panel(f"rate-{shot}", f"{shot}-shot", alt, paint, height=0.8 + 0.36 * len(mine)))
     return panels
 
@@ -82,5 +82,5 @@ def _growth(name: str, points: Sequence[tuple[int, float]]) -> Panel:
 
     words = ", ".join(f"{value:,}: {cost:.0f}" for value, cost in points)
     return panel(
-        f"growth-{name}", f"With {_AXES[name]}", f"Microseconds an episode by {_AXES[name]}: {words}", paint, 2.8
+        f"growth-{name}", f"With {_AXES[name]}", f"Microseconds per episode by {_AXES[name]}: {words}", paint, 2.8
     )

@@ -50,7 +50,7 @@ def write_report(folder: str | os.PathLike[str], outcome: RunResult) -> Written:
     try:
         home.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"the folder {home} cannot be made: {error.strerror or error}.") from error
+        raise InputError(f"cannot create the folder {home}: {error.strerror or error}.") from error
     report = gather(outcome)
     page, text, latex, flat, parquet = (
         home / name for name in ("index.html", "report.md", "tables.tex", "cells.csv", "cells.parquet")

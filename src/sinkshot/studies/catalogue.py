@@ -45,10 +45,10 @@ class Missing:
         files = " and ".join(f"{name}.safetensors" for name in self.names)
         verb, them = ("is", "it") if len(self.names) == 1 else ("are", "them")
         named = "".join(f" A banks.toml names {file}, which does not exist." for file in self.gone)
-        taken = f" {self.layout} of the published code is taken as it is." if self.layout else ""
+        taken = f" {self.layout} of the published code also works." if self.layout else ""
         return (
-            f"{files} {verb} missing (or as .npz, .plk, .npy with labels): features of the {self.key.split} classes, "
-            f"{self.key}.{named} Put {them} into a folder and give that with --banks DIR, or name your own file in "
+            f"{files} {verb} missing (or .npz, .plk, .npy with labels): features of the {self.key.split} classes, "
+            f"{self.key}.{named} Put {them} into a folder and give it with --banks DIR, or name your own file in "
             f"DIR/banks.toml.{taken}"
         )
 
@@ -67,7 +67,9 @@ class Catalogue:
         self._models = {model.lower(): backbone for model, backbone in own.content.pop("models").items()}
         for folder in map(Path, folders):
             if not folder.is_dir():
-                raise InputError(f"{folder} is no folder; --banks takes a folder with feature files or a banks.toml.")
+                raise InputError(
+                    f"{folder} is not a folder; --banks takes a folder with feature files or a banks.toml."
+                )
             self._add_folder(folder)
         for file in [*files, *filter(Path.is_file, [_user_file()])]:
             self._add_file(Document(file))

@@ -44,7 +44,7 @@ SETTINGS: dict[str, ValueType] = BANK | {
 
 _PLAIN = (bool, int, float, str)
 _HYPER = ValueType(
-    "a number, a text, true or false, or a list of these",
+    "a number, a string, true or false, or a list of these",
     lambda value: all(isinstance(v, _PLAIN) for v in (value if isinstance(value, list) else [value])),
 )
 
@@ -113,7 +113,7 @@ def cell(document: Document, settings: LocatedSettings, path: Path) -> Cell | No
     if metric in OPEN_SET and recipe.protocol != "open-set":
         raise document.error(
             settings["metric"][1],
-            f'{metric} is of queries of unknown classes; add protocol = "open-set", which has some.',
+            f'{metric} needs queries of unknown classes; add protocol = "open-set".',
         )
     most = given.get("most", recipe.episodes)
     recipe = replace(recipe, episodes=min(most, recipe.episodes))
@@ -144,9 +144,7 @@ def bank(document: Document, settings: LocatedSettings, path: Path) -> BankKey:
     given = {key: setting for key, (setting, _) in settings.items()}
     for key, word in (("data_set", "data_set"), ("backbones", "backbone")):
         if key not in given:
-            raise document.error(
-                path, f"no {word} is given, here or above; say which features are meant, in [defaults] for all."
-            )
+            raise document.error(path, f"no {word} is given; name one here, or in [defaults] for all cells.")
     origin = given.get("trained_on")
     return BankKey(
         given["data_set"],

@@ -105,7 +105,7 @@ def needed(rule: str) -> list[str]:
 def _conclusion(found: Sequence[Finding]) -> tuple[Verdict, str]:
     """Return the verdict of the weakest finding, and the evidence: what decides first."""
     if not found:
-        return UNTOLD, "None of the numbers it speaks of has been measured."
+        return UNTOLD, "None of its numbers has been measured."
     for verdict in (FAILS, UNTOLD, HOLDS):
         deciding = [finding.text for finding in found if finding.verdict == verdict]
         if deciding:
@@ -169,7 +169,7 @@ def rises(numbers: Numbers, *, rows: Any = ()) -> Iterator[Finding]:
         falls = [i for i in range(1, len(points)) if above(points[i], points[i - 1])[0] == FAILS]
         text = (
             f"{row.label}: {points[0].mean:.2f} at {x[0]:g}, {points[-1].mean:.2f} at {x[-1]:g}, {difference(apart)}"
-            + "".join(f"; a fall of {points[i - 1].mean - points[i].mean:.2f} at {x[i]:g}" for i in falls[:1])
+            + "".join(f"; a drop of {points[i - 1].mean - points[i].mean:.2f} at {x[i]:g}" for i in falls[:1])
         )
         yield Finding(FAILS if falls else verdict, f"{text}.")
 
@@ -206,7 +206,7 @@ def optimum_between(
         inside = [i for i in range(len(x)) if least <= x[i] <= most]
         outside = [i for i in range(len(x)) if i not in inside]
         if not inside or not outside:
-            yield Finding(UNTOLD, f"{row.label}: the curve has no points on both sides of {least:g} and {most:g}.")
+            yield Finding(UNTOLD, f"{row.label}: the curve needs points inside and outside of {least:g} to {most:g}.")
             continue
         best, rival = (max(some, key=lambda i: points[i].sign * points[i].mean) for some in (inside, outside))
         verdicts = [above(points[best], points[i])[0] for i in outside]

@@ -26,7 +26,7 @@ _RETRIES = 2  # of a chunk that met something unforeseen on a worker
 _PATIENCE = 10.0  # seconds until a scheduler must answer, and have a worker
 _LOOK = 5.0  # seconds after which it is looked whether there still is a worker
 _PAUSE = 0.02
-_KEPT = "What is finished is kept; run again to go on."
+_KEPT = "Finished cells are kept; run again to continue."
 
 
 def on_cluster(chunks: Iterable[Chunk], address: str) -> Generator[Done]:
@@ -66,13 +66,15 @@ def _connected(address: str) -> Any:
     except (OSError, ValueError, TypeError, RuntimeError) as error:
         reason = f" ({error})" if str(error) else ""
         raise InputError(
-            f"there is no Dask scheduler at {address!r}{reason}; `dask scheduler` starts one and prints its address."
+            f"no Dask scheduler answers at {address!r}{reason}; `dask scheduler` starts one and prints its address."
         ) from None
     try:
         client.wait_for_workers(1, timeout=_PATIENCE)
     except TimeoutError:
         client.close()
-        raise InputError(f"the Dask scheduler at {address} has no workers; `dask worker {address}` is one.") from None
+        raise InputError(
+            f"the Dask scheduler at {address} has no workers; start one with `dask worker {address}`."
+        ) from None
     return client
 
 
@@ -90,7 +92,9 @@ def _check_code(client: Any, chunk: Chunk) -> None:
     """Refuse workers with other code, or none: a task would kill those. Who comes later is met with the first chunk."""
     for worker, found in client.run(code_version, chunk.resolved.cell.method, on_error="return").items():
         if isinstance(found, Exception):
-            raise InputError(f"the worker {worker} cannot compute ({found}); install the same sinkshot there.")
+            raise InputError(
+                f"the worker {worker} cannot compute ({found}); install the same version of sinkshot there."
+            )
         if found != chunk.resolved.version:
             raise InputError(
                 f"the worker {worker} runs sinkshot {found}, not {chunk.resolved.version}; install the same there."
@@ -124,7 +128,7 @@ def _as_they_come(finished: Any, client: Any) -> Generator[Any]:
             looked = time.monotonic()
             if not client.nthreads() and not alone:
                 alone = True
-                logging.getLogger("sinkshot").info("the cluster has no workers left; waiting for others to come")
+                logging.getLogger("sinkshot").info("the cluster has no workers left; waiting for new ones")
 
 
 def _outcome(future: Any) -> ChunkResult | InputError:
@@ -135,17 +139,17 @@ def _outcome(future: Any) -> ChunkResult | InputError:
         outcome: ChunkResult | InputError = future.result()
     except KilledWorker as error:
         raise InputError(
-            f"several workers died on the same chunk, perhaps for want of memory ({error.last_worker.address} was the "
-            f"last). {_KEPT}"
+            f"several workers died on the same chunk, perhaps out of memory (the last one was "
+            f"{error.last_worker.address}). {_KEPT}"
         ) from None
     except (TimeoutError, OSError) as error:
-        raise InputError(f"the cluster cannot be reached any more ({error}). {_KEPT}") from None
+        raise InputError(f"lost the connection to the cluster ({error}). {_KEPT}") from None
     except BaseException as error:
         if future.cancelled():
-            raise InputError(f"the Dask scheduler went away, or gave up the run. {_KEPT}") from None
+            raise InputError(f"the Dask scheduler stopped, or cancelled the run. {_KEPT}") from None
         if "deserialization" in str(error):
             raise InputError(
-                "the Dask scheduler cannot read what it was sent: install there what is installed here, sinkshot too."
+                "the Dask scheduler cannot read the tasks: install the same packages there as here, sinkshot included."
             ) from None
         raise
     if isinstance(outcome, CodeMismatch):

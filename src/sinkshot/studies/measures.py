@@ -74,7 +74,9 @@ def gaussianity(bank: FeatureBank, chain: preprocess.Chain) -> dict[str, Any]:
     """
     large = [c for c in range(bank.classes) if bank.counts[c] >= ENOUGH]
     if not large:
-        raise InputError(f"the test for a Gaussian needs {ENOUGH} rows of a class, and no class of the bank has them.")
+        raise InputError(
+            f"the test for a Gaussian needs {ENOUGH} samples per class, and no class of the bank has as many."
+        )
     passed, constant = np.zeros(2, int), np.zeros(2, int)
     skew: list[list[float]] = []
     for c in large:
@@ -107,7 +109,7 @@ def distribution(bank: FeatureBank, chain: preprocess.Chain, classes: int, bins:
     raw = [bank.features[bank.labels == c].astype(np.float64) for c in chosen]
     varies = np.all([x.min(axis=0) < x.max(axis=0) for x in raw], axis=0)
     if not varies.any():
-        raise InputError("no feature varies within each of the classes drawn; there is no distribution to show.")
+        raise InputError("no feature varies within each of the chosen classes, so there is no distribution to show.")
     order = shuffled(bank.width, selection_seed(seed, 1))
     feature = int(order[varies[order]][0])
     names = [bank.class_names[c] for c in chosen]
@@ -150,7 +152,7 @@ def _rounded(points: Float, largest: float) -> list[list[float]]:
 
 def _classes(bank: FeatureBank, count: int, seed: int) -> list[int]:
     if count > bank.classes:
-        raise InputError(f"{count} classes were asked for, and the bank has {bank.classes}; lower `classes`.")
+        raise InputError(f"{count} classes were asked for, but the bank has {bank.classes}; lower `classes`.")
     return [int(c) for c in shuffled(bank.classes, selection_seed(seed, 0))[:count]]
 
 

@@ -43,7 +43,7 @@ def merge(banks: Sequence[FeatureBank], names: Sequence[str]) -> FeatureBank:
 def selection(bank: FeatureBank, coordinates: int, seed: int) -> FeatureBank:
     """Keep so many columns of a bank, drawn at random without repetition, in their order."""
     if not 1 <= coordinates <= bank.width:
-        raise InputError(f"{coordinates} of the bank's {bank.width} coordinates were asked for; ask for 1 to all.")
+        raise InputError(f"coordinates must be from 1 to {bank.width}, the width of the bank; {coordinates} was given.")
     columns = np.sort(shuffled(bank.width, seed)[:coordinates])
     features = bank.features[:, columns]
     features.flags.writeable = False
@@ -80,8 +80,8 @@ def _check_same_rows(a: FeatureBank, b: FeatureBank, name_a: str, name_b: str) -
         if (differ := of_a != of_b).any():
             row = int(differ.argmax())
             one, other = str(of_a[row]), str(of_b[row])
-            raise InputError(f"{what}: row {row} is of class {one!r} in one and {other!r} in the other. {do}")
-        raise InputError(f"{what}: their classes are numbered in another order. {do}")
+            raise InputError(f"{what}: row {row} has class {one!r} in one and {other!r} in the other. {do}")
+        raise InputError(f"{what}: their classes are in a different order. {do}")
     if IMAGES in a.meta and IMAGES in b.meta and a.meta[IMAGES] != b.meta[IMAGES]:
         images = zip(_images(a, name_a), _images(b, name_b), strict=True)
         row, (one, other) = next((i, pair) for i, pair in enumerate(images) if pair[0] != pair[1])
@@ -97,6 +97,6 @@ def _images(bank: FeatureBank, name: str) -> list[str]:
         images = None
     if not isinstance(images, list) or len(images) != len(bank.labels):
         raise InputError(
-            f"{name}: {IMAGES!r} in its meta must be a JSON list of {len(bank.labels)} names, one for each row."
+            f"{name}: {IMAGES!r} in its meta must be a JSON list of {len(bank.labels)} names, one per row."
         )
     return images

@@ -98,7 +98,7 @@ def read(path: str | os.PathLike[str]) -> Study:
     """Read a study from a file. Whatever is wrong with it is an InputError with the line and what to write instead."""
     file = File(os.fsdecode(path))
     if not file.is_file():
-        raise InputError(f"{file} is no file (looked from {File.cwd()}); give the path of a study, a .toml file.")
+        raise InputError(f"there is no file {file} (in {File.cwd()}); give the path of a study, a .toml file.")
     return _Reader(Document(file)).study()
 
 
@@ -110,7 +110,7 @@ def value(text: str) -> Value:
     """
     match = _VALUE.fullmatch(text.strip())
     if match is None:
-        raise InputError(f'{text!r} is no value; write it as "82.07 ± 0.25", "77.80", or "" for none.')
+        raise InputError(f'{text!r} is not a value; write it as "82.07 ± 0.25", "77.80", or "" for none.')
     return Value(text.strip(), float(match[1]), None if match[2] is None else float(match[2]))
 
 
@@ -181,7 +181,7 @@ class _Reader:
         if transfer and len(homes) != 1:
             raise self.document.error(
                 (*path, "transfer"),
-                f"a sheet can be carried over to other banks if it is about one; it has {len(homes)}.",
+                f"transfer needs a sheet about one bank; this one is about {len(homes)}.",
             )
         return Sheet(label, sheet.columns, rows, heads, sheet.axis, transfer=transfer)
 
@@ -195,7 +195,9 @@ class _Reader:
         self.document.check(row, path, _ROW, "a row")
         for key in ("method", "label", "values"):
             if key in row:
-                raise self.document.error((*path, key), f"a row of several methods has no {key}; give it its own row.")
+                raise self.document.error(
+                    (*path, key), f"a row of several methods cannot have a {key}; use a separate row."
+                )
         if isinstance(wanted, list):
             chosen = wanted
         else:
@@ -242,12 +244,12 @@ class _Reader:
             if len(values) != len(lists[first]):
                 raise self.document.error(
                     (*path, *key),
-                    f"{key[-1]} has {len(values)} values and {first[-1]} {len(lists[first])}; all need as many.",
+                    f"{key[-1]} has {len(values)} values and {first[-1]} has {len(lists[first])}; they must match.",
                 )
         axis = lists.get(("x",), lists[first] if len(lists) == 1 else None)
         if axis is None or not all(NUMBER.fits(x) for x in axis):
             where = (*path, "x") if ("x",) in lists else path
-            raise self.document.error(where, "give x, a list of numbers: where each point stands on the axis.")
+            raise self.document.error(where, "give x, a list of numbers: the position of each point on the axis.")
         columns = []
         for number, x in enumerate(axis):
             here: LocatedSettings = {}
@@ -270,7 +272,7 @@ class _Reader:
         if len(printed) != len(columns):
             raise self.document.error(
                 (*path, "values"),
-                f"row {table['label']!r} has {len(printed)} values, and its sheet {len(columns)} columns; "
+                f"row {table['label']!r} has {len(printed)} values, but its sheet has {len(columns)} columns; "
                 'write "" where the paper has none.',
             )
         entries = []

@@ -95,9 +95,11 @@ class Store:
     def __init__(self, path: Path, reading: bool = False) -> None:
         self.path = path
         if reading and not path.is_file():
-            raise InputError(f"{path} is no file; expected a store of results, such as sinkshot-report/results.sqlite.")
+            raise InputError(
+                f"there is no file {path}; give a store of results, such as sinkshot-report/results.sqlite."
+            )
         if path.is_dir() or not path.parent.is_dir():
-            raise InputError(f"{path} cannot be a store of results: give the path of a file in a folder that exists.")
+            raise InputError(f"cannot keep results in {path}: give the path of a file in an existing folder.")
         with self._sentences():
             self._database = _open_for_reading(path) if reading else sqlite3.connect(path, timeout=_PATIENCE)
         try:
@@ -211,7 +213,7 @@ class Store:
     def _refuse_foreign(self) -> None:
         ask = self._database.execute
         if ask("PRAGMA application_id").fetchone() != (_MARK,):
-            raise InputError(f"{self.path} is a database, but no store of results; give another file with --store.")
+            raise InputError(f"{self.path} is a database, but not a store of results; give another file with --store.")
         (version,) = ask("PRAGMA user_version").fetchone()
         if version > FORMAT:
             raise InputError(f"{self.path} has format {version}, this SinkShot reads up to {FORMAT}; upgrade it.")
@@ -298,7 +300,7 @@ class Store:
             if isinstance(error, InputError):
                 raise
             raise InputError(
-                f"{self.path} is damaged or no store of results ({error}); move it away to begin a new one, "
+                f"{self.path} is damaged or not a store of results ({error}); move it away to start a new one, "
                 "or give another file with --store."
             ) from error
 
@@ -363,7 +365,7 @@ def _floats(blob: Any, count: int, metric: str) -> NDArray[np.float64]:
     values = np.frombuffer(blob, "<f8").astype(np.float64)
     most = _MOST.get(metric, 1.0)
     if len(values) != count or not ((values >= 0) & (values <= most)).all():
-        raise ValueError(f"a chunk does not hold the values of {metric} that it should")
+        raise ValueError(f"a chunk has the wrong number of values of {metric}")
     return values
 
 

@@ -47,9 +47,9 @@ def _texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(text, str) for text in value)
 
 
-TEXT = ValueType("a text in quotes", lambda value: isinstance(value, str))
-NAME = ValueType("a text in quotes that is not empty", lambda value: isinstance(value, str) and value.strip() != "")
-TEXTS = ValueType('a list of texts, such as ["one", "two"]', _texts)
+TEXT = ValueType("a string", lambda value: isinstance(value, str))
+NAME = ValueType("a non-empty string", lambda value: isinstance(value, str) and value.strip() != "")
+TEXTS = ValueType('a list of strings, such as ["one", "two"]', _texts)
 NAMES = ValueType('a list of names, such as ["one", "two"]', lambda value: _texts(value) and bool(value) and all(value))
 NUMBER = ValueType("a number", _number)
 SWITCH = ValueType("true or false", lambda value: isinstance(value, bool))
@@ -107,7 +107,7 @@ def _place(message: str, text: str) -> str:
     """Turn tomllib's message into ours: its line first."""
     match = re.fullmatch(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", message, re.DOTALL)
     if match is None:
-        return f" is no TOML: {message}."
+        return f" is not valid TOML: {message}."
     line = match[2] or str(text.count("\n") + 1)
     column = f", column {match[3]}" if match[3] else ", the end of the file"
-    return f", line {line}: no TOML{column}: {match[1]}."
+    return f", line {line}: not valid TOML{column}: {match[1]}."

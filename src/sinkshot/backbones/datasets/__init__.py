@@ -78,13 +78,13 @@ def load(
     if size is not None:
         whole("size", size, 8)
     if number("margin", margin, above=0.0) < 1:
-        raise InputError(f"margin is at least 1, the whole short side; {margin!r} was given.")
+        raise InputError(f"margin must be at least 1; {margin!r} was given.")
     try:
         images = LAYOUTS[kind].read(root, name, chosen)
     except OSError as error:
         raise InputError(f"{error.filename or path} cannot be read: {error.strerror or error}.") from error
     except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"a list of images in {path} is no UTF-8 text ({error}); write it anew.") from error
+        raise InputError(f"a list of images in {path} is not UTF-8 text ({error}); save it as UTF-8.") from error
     if len(images) == 0:
         raise InputError(f"{path} holds no images of the split {name!r}. {' '.join(images.faults[:3])}".rstrip())
     return replace(images, size=size, margin=float(margin), meta={**images.meta, "source": root.name})
@@ -99,7 +99,7 @@ def _recognised(path: Path, layout: str) -> tuple[Path, str]:
     if layout != "auto" and layout not in LAYOUTS:
         raise unknown_name("layout", layout, ("auto", *LAYOUTS))
     if not path.exists():
-        raise InputError(f"{path} does not exist (looked from {Path.cwd()}); give a folder of images or a data set.")
+        raise InputError(f"{path} does not exist (in {Path.cwd()}); give a folder of images or a data set.")
     tried = LAYOUTS if layout == "auto" else {layout: LAYOUTS[layout]}
     for name, kind in tried.items():
         for root in (path, *(path / inside for inside in kind.inside)):
@@ -107,7 +107,7 @@ def _recognised(path: Path, layout: str) -> tuple[Path, str]:
                 return root, name
     what = "no known layout" if layout == "auto" else f"not the layout {layout!r}"
     raise InputError(
-        f"{path} has {what}. A folder of images has one folder for each class (or train, val and test folders with "
+        f"{path} has {what}. A folder of images has one folder per class (or train, val and test folders with "
         f"those in them); the layouts are {', '.join(LAYOUTS)}."
     )
 

@@ -44,7 +44,7 @@ def read_python(path: Path, split: str, data_set: DataSet | None) -> Images:
         raise InputError(f"{path}: {error}") from error
     except Exception as error:  # a damaged file makes its parsers raise almost anything
         raise InputError(
-            f"{path} is damaged or no CIFAR-100 ({type(error).__name__}: {error}); get it again."
+            f"{path} is damaged or not CIFAR-100 ({type(error).__name__}: {error}); download it again."
         ) from error
     wanted = [name for name in data_set.class_names(split) if name in names]
     number = np.full(len(names), -1)
@@ -79,7 +79,7 @@ def read_bertinetto(path: Path, split: str, data_set: DataSet | None) -> Images:
         path / "splits" / "bertinetto" / f"{FOLDER_NAMES[part][0]}.txt" for part in SPLITS if split in (part, "all")
     ]
     if absent := [str(file) for file in lists if not file.is_file()]:
-        raise InputError(f"{absent[0]} is missing, which names the {split} classes; get the data set again.")
+        raise InputError(f"{absent[0]}, which names the {split} classes, is missing; download the data set again.")
     wanted = sorted({line.strip() for file in lists for line in texts.lines(file) if line.strip()})
     there = set(folders.class_folders(path / "data"))
     meta = {"data_set": data_set.title, "split": split, "layout": "cifar-fs"}

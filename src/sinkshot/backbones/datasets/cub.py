@@ -47,7 +47,7 @@ def _pairs(file: Path) -> dict[str, str]:
     for line, text in enumerate(texts.lines(file), start=1):
         number, _, word = text.strip().partition(" ")
         if text.strip() and not word:
-            raise InputError(f"{file}, line {line}: {text!r} was found, a number and a word expected.")
+            raise InputError(f"{file}, line {line}: expected a number and a word, found {text!r}.")
         if word:
             found[number] = word
     return found

@@ -48,7 +48,7 @@ def read_split_folders(path: Path, split: str, data_set: DataSet | None) -> Imag
     if not there:
         raise InputError(
             f"{path} has no folder for the {split} classes ({' or '.join(FOLDER_NAMES[split])}); add one, or, for "
-            "training, give validation images by themselves (--validation)."
+            "training, give validation images separately (--validation)."
         )
     names = [f"{folder.name}/{name}" for folder in there for name in class_folders(folder)]
     data_set = data_set or guess([name.partition("/")[2] for name in names])
@@ -60,7 +60,9 @@ def listed(root: Path, folders: Sequence[str], meta: dict[str, str], data_set: D
     """Return the images of the given folders below `root`, each the class of its last name, sorted within it."""
     names = [folder.rpartition("/")[2] for folder in folders]
     if twice := {name for name, count in Counter(names).items() if count > 1}:
-        raise InputError(f"{root}: the class {min(twice)!r} lies in more than one split; take one split, or rename it.")
+        raise InputError(
+            f"{root}: the class {min(twice)!r} is in more than one split; choose one split, or rename the class."
+        )
     files = [images_in(root / folder) for folder in folders]
     paths = [f"{folder}/{file}" for folder, inside in zip(folders, files, strict=True) for file in inside]
     labels = np.repeat(np.arange(len(folders)), [len(inside) for inside in files])

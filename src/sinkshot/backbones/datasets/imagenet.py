@@ -67,10 +67,10 @@ def _list(path: Path, split: str) -> Path | None:
 def _rows(file: Path) -> list[tuple[str, str]]:
     table = list(csv.reader(texts.lines(file)))
     if not table or table[0][:2] != ["filename", "label"]:
-        raise InputError(f"{file} does not begin with the line 'filename,label'; it is no list of images.")
+        raise InputError(f"{file} does not begin with the line 'filename,label', so it is not a list of images.")
     for line, row in enumerate(table[1:], start=2):
         if row and (len(row) < 2 or not row[1] or Path(row[0]).suffix.lower() not in suffixes()):
-            raise InputError(f"{file}, line {line}: {','.join(row)!r} was found, a file name and a label expected.")
+            raise InputError(f"{file}, line {line}: expected a file name and a label, found {','.join(row)!r}.")
     return [(row[0], row[1]) for row in table[1:] if row]
 
 
@@ -92,7 +92,7 @@ def _tiered_part(path: Path, word: str, data_set: DataSet) -> tuple[Source, list
     if pixels.is_file():
         images = pickled.pixels(mapped(pixels, "images"))
         if images.ndim != 4 or images.shape[-1] != 3:
-            raise ValueError(f"images [n, h, w, 3] expected, an array of shape {images.shape} found")
+            raise ValueError(f"expected images [n, h, w, 3], found an array of shape {images.shape}")
         return Pixels(images[..., ::-1], pixels.name), named  # OpenCV wrote them: blue comes first
     encoded = pickled.read(path / f"{word}_images_png.pkl")
     return Encoded([pickled.pixels(image) for image in encoded], f"{word}_images_png.pkl"), named
@@ -122,7 +122,7 @@ def _pickled_part(path: Path, word: str, data_set: DataSet) -> tuple[Source, lis
     content = pickled.read(file)
     pixels = pickled.pixels(content["data"])
     if pixels.ndim != 4 or pixels.shape[-1] != 3:
-        raise ValueError(f"images [n, h, w, 3] expected, an array of shape {pixels.shape} found")
+        raise ValueError(f"expected images [n, h, w, 3], found an array of shape {pixels.shape}")
     return Pixels(pixels, file.name), [str(label) for label in pickled.flat(content["labels"])]
 
 

@@ -63,7 +63,7 @@ class Images:
         complain(faults)
         if len(shapes := {image.shape for image in found}) > 1:
             sizes = ", ".join(f"{w} x {h}" for h, w, _ in sorted(shapes)[:3])
-            raise InputError(f"images have different sizes ({sizes}, ...); give the size that all shall have.")
+            raise InputError(f"images have different sizes ({sizes}, ...); give one size for all.")
         return np.stack(found) if found else np.empty((0, self.size or 1, self.size or 1, 3), np.uint8)
 
     def _decoded(self, index: int) -> NDArray[np.uint8] | str:
@@ -117,7 +117,7 @@ def problems(images: Images, decode: bool, subset: bool, progress: Progress | No
     for name, count in ({} if subset else images.expected).items():
         found = int(counts.get(name, 0)) if name else len(images)
         if found != count and (found or not name):
-            yield f"{f'class {name!r}' if name else 'the split'} has {found:,} images, {count:,} expected"
+            yield f"{f'class {name!r}' if name else 'the split'} has {found:,} images, expected {count:,}"
     look = images._decoded if decode else images._header
     sizes: dict[Any, int] = {}
     for index, found in enumerate(parallel(look, range(len(images)))):
@@ -129,7 +129,7 @@ def problems(images: Images, decode: bool, subset: bool, progress: Progress | No
             sizes.setdefault(found.shape[:2] if decode else found, index)
     if images.size is None and len(sizes) > 1:
         listed = ", ".join(f"{w} x {h} ({images.source.name(i)})" for (h, w), i in list(sizes.items())[:3])
-        yield f"images have {len(sizes)} different sizes, such as {listed}; give the size that all shall have"
+        yield f"images have {len(sizes)} different sizes, such as {listed}; give one size for all"
 
 
 def complain(faults: list[str]) -> None:

@@ -47,12 +47,12 @@ class DataSet:
         """Return a sentence for each class of a split that is not there, or is there and should not be."""
         wanted, found = set(self.class_names(split)), set(class_names)
         absent = [f"class {name!r} of {self.title}, {split}, is missing" for name in sorted(wanted - found)]
-        return absent + [f"class {name!r} is none of {self.title}, {split}" for name in sorted(found - wanted)]
+        return absent + [f"class {name!r} does not belong to {self.title}, {split}" for name in sorted(found - wanted)]
 
     def miscounted(self, split: str, count: int) -> list[str]:
         """Return a sentence if a split has not this number of classes, for layouts with names of their own."""
         number = len(self.class_names(split))
-        return [] if count == number else [f"{self.title}, {split}: {count} classes found, {number} expected"]
+        return [] if count == number else [f"{self.title}, {split}: found {count} classes, expected {number}"]
 
 
 def _parts(split: str) -> tuple[str, ...]:
@@ -102,6 +102,6 @@ def split_name(given: str) -> str:
 def no_split(split: str, where: str) -> InputError:
     """Return the error for a split asked of images that have none."""
     return InputError(
-        f"{where} says nothing of splits, and its classes are not those of a known data set; take split 'all', or name "
+        f"{where} has no splits, and its classes are not those of a known data set; use split 'all', or name "
         f"the data set whose {split} classes you want: {', '.join(known())}."
     )

@@ -84,7 +84,7 @@ def _split_of(file: Path, split: str) -> str:
     """Return the split that a single pack holds; its name may tell it."""
     told = next((part for part in SPLITS if file.name.startswith(FOLDER_NAMES[part])), None)
     if split != "all" and told not in (None, split):
-        raise InputError(f"{file} is by its name the pack of the {told} images, and the {split} ones were asked for.")
+        raise InputError(f"{file} is named as the pack of the {told} images, but the {split} ones were asked for.")
     if split != "all" and told is None:
         raise no_split(split, f"the pack {file}")
     return told or split
@@ -107,5 +107,5 @@ def _read(file: Path) -> tuple[Blob, NDArray[np.int64], list[str]]:
 
 def _integers(values: NDArray[Any]) -> NDArray[np.int64]:
     if values.dtype.kind not in "iu":
-        raise InputError(f"integers are expected, {values.dtype} found")
+        raise InputError(f"expected integers, found {values.dtype}")
     return values.astype(np.int64)

@@ -25,7 +25,7 @@ def pixels(value: Any) -> NDArray[np.uint8]:
     """Return what must be an array of bytes."""
     if not isinstance(value, np.ndarray) or value.dtype != np.uint8:
         kind = value.dtype if isinstance(value, np.ndarray) else type(value).__name__
-        raise ValueError(f"an array of uint8 expected, {kind} found")
+        raise ValueError(f"expected an array of uint8, found {kind}")
     return value
 
 
@@ -33,5 +33,5 @@ def flat(value: Any) -> list[int | str]:
     """Return what must be a list or array [n] of integers or texts, one for each image."""
     values = value.tolist() if isinstance(value, np.ndarray) else value
     if not isinstance(values, list) or not all(isinstance(entry, int | str | bytes) for entry in values):
-        raise ValueError(f"a list of integers or texts expected, {type(value).__name__} found")
+        raise ValueError(f"expected a list of integers or strings, found {type(value).__name__}")
     return [entry.decode("latin1") if isinstance(entry, bytes) else entry for entry in values]

@@ -38,7 +38,7 @@ class Files:
     def __post_init__(self) -> None:
         for path in self.paths:
             if (".." in path and ".." in Path(path).parts) or Path(path).is_absolute():
-                raise InputError(f"{self.root}: a list names {path!r:.200}, which lies outside of the folder.")
+                raise InputError(f"{self.root}: a list names {path!r:.200}, which is outside the folder.")
 
     def __len__(self) -> int:
         return len(self.paths)

@@ -30,7 +30,7 @@ def register(name: str, *other_names: tuple[str, str]) -> Callable[[Maker], Make
 
     def add(maker: Maker) -> Maker:
         if name in _MAKERS:
-            raise InputError(f"a network called {name!r} is registered already.")
+            raise InputError(f"a network named {name!r} is already registered.")
         _MAKERS[name], _OTHER_NAMES[name] = maker, other_names
         return maker
 

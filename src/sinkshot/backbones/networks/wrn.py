@@ -21,7 +21,9 @@ def wrn(*, depth: int = 28, widen: int = 10, dropout: float = 0.0, stem_stride: 
     """Make a wide residual network; at all sizes its stem keeps the resolution unless `stem_stride` is 2."""
     del size
     if depth < 10 or (depth - 4) % 6:
-        raise InputError(f"the depth of a wide residual network is 6 n + 4 (10, 16, 22, 28, ...); {depth} was given.")
+        raise InputError(
+            f"the depth of a wide residual network must be 6 n + 4 (10, 16, 22, 28, ...); {depth} was given."
+        )
     return WideResidualNetwork((depth - 4) // 6, widen, dropout, stem_stride)
 
 
