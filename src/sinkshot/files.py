@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Write files atomically."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _SWEPT: set[Path] = set()  # folders
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give out a temporary file beside `path` to write to; once it has reached the disk, it takes the name.
+    """Yield a temporary file beside `path`; once it is on disk, it replaces `path`.
 
-    A killed or failed write leaves what `path` held. Whatever goes wrong comes out as an InputError with the path.
+    A killed or failed write leaves `path` unchanged. Errors become an InputError with the path.
     """
     try:
         file = Path(os.path.realpath(path))

@@ -1,4 +1,4 @@
-"""One process at a time: a lock on a file, which the system takes back from its process, however that ends."""
+"""Lock files: one process at a time; the system releases the lock when its process ends."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _taken(file: Path, what: str, otherwise: str) -> int | None:
     for _ in range(TRIES):
         try:
             handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError:  # whoever writes there has a sentence for it
+        except OSError:  # the writer reports it
             return None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

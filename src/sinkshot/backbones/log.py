@@ -19,7 +19,7 @@ COLUMNS = ("step", "stage", "epoch", "rate", "loss", "mixed", "label", "rotation
 
 
 class Metrics:
-    """A CSV file with one row for each report; a run that goes on drops the rows that its state does not know."""
+    """A CSV file with one row per report; a resumed run drops rows after its saved step."""
 
     def __init__(self, folder: Path, cells: Sequence[str], upto: int, tensorboard: bool) -> None:
         self.columns = (*COLUMNS, "seconds", *(f"validation {cell}" for cell in cells))

@@ -1,4 +1,4 @@
-"""Where a step's pixels come from: all of a small data set lies on the device, a large one streams to it."""
+"""Pixels of a step: a small data set is held on the device, a large one is streamed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each step sees: which images, in which views, turned, paired and mixed how.
+"""What each step sees: which images, and how they are rotated, paired and mixed.
 
 Every number is a function of (seed, stage, step), drawn on the host by a counter-based generator. So a run that goes on
 needs no generator's state, a GPU sees what a CPU sees, and several processes each take their groups of one batch.

@@ -1,4 +1,4 @@
-"""Several processes of one run: the first speaks for all; when one fails all end, and what failed first is told."""
+"""Several processes of one run: only the first prints; when one fails, all end and the first failure is reported."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ _others: list[subprocess.Popen[bytes]] = []
 
 
 class Ended(RuntimeError):
-    """A process of the run ended without a word, as when the system kills it."""
+    """A process of the run ended without a report, for example because it was killed."""
 
 
 def is_first(count: int) -> bool:
-    """Whether this is the one of `count` processes that speaks and writes."""
+    """Whether this is rank 0, which prints and writes."""
     ranks = RANKS[-1:] if REPORT in os.environ else RANKS if "LOCAL_RANK" in os.environ else RANKS[1:]
     return count == 1 or next((os.environ[key] for key in ranks if key in os.environ), "0") == "0"
 
 
 def be_silent() -> None:
-    """Close the mouth of a process that was launched by another: what it has to say, the first will."""
+    """Silence stderr on non-zero ranks."""
     if not is_first(2) and REPORT in os.environ and not os.environ.get("SINKSHOT_DEBUG"):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def launch(count: int) -> None:
-    """Run this command once more for each other device; environment variables tell torch and us who is who."""
+    """Start this command again for each further device; environment variables give the ranks."""
     folder = tempfile.mkdtemp(prefix="sinkshot-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -62,7 +62,7 @@ def launch(count: int) -> None:
 
 @contextlib.contextmanager
 def together(count: int) -> Iterator[None]:
-    """End all `count` processes of a run when one fails; the first of them raises what failed first.
+    """End all `count` processes when one fails; rank 0 raises the first failure.
 
     Processes that something else has launched (torchrun, Slurm) are left to it.
     """
@@ -150,7 +150,7 @@ def _end_others() -> None:
 
 
 def _watch(over: threading.Event) -> None:
-    """End a process that would wait for ever, in a collective operation, for one that is no more."""
+    """End a process that would wait forever for a dead one in a collective operation."""
     launched = os.name == "posix" and FIRST in os.environ and not is_first(2)
     while not over.wait(0.2):
         if launched and os.getppid() != int(os.environ[FIRST]):

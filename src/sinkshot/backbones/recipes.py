@@ -24,7 +24,7 @@ GROUPS = 8
 
 @dataclass(frozen=True)
 class Augment:
-    """What happens to an image, anew in every view, on the device."""
+    """Random augmentation of each view, on the device."""
 
     crop: str = "shift"  # shift: a window of the same scale, moved; resized: a window of random area and ratio
     pad: int = 4  # shift: how many pixels the window may hang over, where the image is reflected
@@ -150,7 +150,7 @@ class Validation:
 
 @dataclass(frozen=True)
 class TrainingRecipe:
-    """Everything that decides a training run but the images."""
+    """Everything that determines a training run except the images."""
 
     network: str
     options: dict[str, Any] = field(default_factory=dict)  # of the network, see `networks.build`

@@ -1,4 +1,4 @@
-"""A training run in progress: its learner, its place in the recipe, and the loop that moves it on."""
+"""A training run: its learner, its position in the recipe, and the training loop."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ REPORTS = 100  # steps between rows of metrics, at most
 
 
 class Run:
-    """What is trained, and how far it is: `stage`, and `step` within it."""
+    """The state of a run: what is trained, the current `stage`, and the `step` within it."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class Run:
                 temporary.write_text(json.dumps(self.recipe.table(), indent=2) + "\n", encoding="utf-8")
 
     def close(self) -> None:
-        """Finish what people read."""
+        """Close progress and metrics."""
         self.progress.close()
         if self.metrics is not None:
             self.metrics.close()
@@ -262,7 +262,7 @@ class Run:
         checkpoints.save(self._shown_weights(), path, *self.colours, {**known, **facts, **accuracy})
 
     def save(self) -> None:
-        """Write the state, from which the run goes on exactly."""
+        """Save the state, from which the run continues exactly."""
         if self.chief:
             place = {"stage": self.stage, "step": self.step, "steps": self.steps}
             results = {"best": self.best, "found": self.found}
@@ -279,7 +279,7 @@ class Run:
         return {"count": len(self.images), "classes": list(self.images.class_names), "names": digest.hexdigest()}
 
     def _recognise(self, facts: dict[str, Any]) -> None:
-        """Take up the place of a saved run, if it is a run of this recipe on these images."""
+        """Continue a saved run if it has the same recipe and images."""
         ours = json.loads(json.dumps({"recipe": self.recipe.table(), "images": self._fingerprint}))
         if facts["images"] != ours["images"]:
             raise InputError(f"the run in {self.folder} was started with other images or classes; give the same ones.")
@@ -292,7 +292,7 @@ class Run:
         self.best, self.found = facts["best"], facts["found"]
 
     def renew(self, weights: dict[str, Tensor]) -> None:
-        """Begin again at the first step, with these weights, and forget what was tried."""
+        """Restart at the first step with these weights."""
         self.stage, self.step, self.best, self.found = 0, 0, None, {}
         self.learner.load_state_dict(weights)
         if self.average is not None:

@@ -1,4 +1,4 @@
-"""The state of a training run, in one file that is there whole or not at all, and from which the run goes on exactly.
+"""The state of a training run in one file, written atomically, from which the run continues exactly.
 
 Tensors (weights, their average, the optimiser's memory) and one JSON object of facts, as safetensors: nothing in it can
 run. Random numbers need no state, see `plan`.

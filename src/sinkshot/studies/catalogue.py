@@ -1,6 +1,6 @@
-"""Which file holds the features that a study asks for by name: data set, backbone, split, and where it was trained.
+"""Find the file of a feature bank by data set, backbone, split and training set.
 
-Looked for, the first found is taken:
+Searched in this order; the first match wins:
 
 1. folders the user gives (`--banks DIR`): files named `<data set>_<backbone>_<split>.<suffix>`, across data sets
    `<trained on>-to-<data set>_<backbone>_<split>.<suffix>`; a `banks.toml` in it; and the layout of published code,
@@ -34,7 +34,7 @@ _FILE = {"banks": TABLES, "titles": TABLE}
 
 @dataclass(frozen=True)
 class Missing:
-    """Features that no source has. As a text, it says which file is missing and how to give it."""
+    """Features that were not found. As a string, it says which file is missing and how to provide it."""
 
     key: BankKey
     names: tuple[str, ...]  # of the files, without suffix
@@ -54,7 +54,7 @@ class Missing:
 
 
 class Catalogue:
-    """Banks by name. `present` lists them, `find` gives the file of one, or a `Missing` that says what to do."""
+    """Feature banks by key. `present` lists them, `find` returns the file of one, or a `Missing`."""
 
     def __init__(self, folders: Sequence[str | os.PathLike[str]] = (), files: Sequence[Path] = ()) -> None:
         self._found: dict[BankKey, Path] = {}  # keys of one backbone
@@ -81,7 +81,7 @@ class Catalogue:
         self._add_folder(_HERE.parent / "data")
 
     def present(self) -> list[BankKey]:
-        """Return the key of every bank there is, each of one backbone."""
+        """Return the key of every bank found, each of one backbone."""
         return list(self._found)
 
     def find(self, key: BankKey) -> Path | Missing:
@@ -90,7 +90,7 @@ class Catalogue:
         return found if isinstance(found, Missing) else found[0]
 
     def files(self, key: BankKey) -> tuple[Path, ...] | Missing:
-        """Return the files of a bank, one for each backbone; if one is missing, which."""
+        """Return the files of a bank, one per backbone, or what is missing."""
         single = [BankKey(key.data_set, (backbone,), key.split, key.trained_on) for backbone in key.backbones]
         missing = [one for one in single if one not in self._found]
         if not missing:
@@ -100,9 +100,9 @@ class Catalogue:
         return Missing(replace(key, backbones=backbones), tuple(map(file_name, missing)), self._layout(key), gone)
 
     def digest(self, key: BankKey) -> str:
-        """Return the SHA-256 of what a bank holds: features, labels, class names and base means.
+        """Return the SHA-256 of the content of a bank: features, labels, class names and base means.
 
-        It is computed once for each file, and again if the file's size or time of change is another.
+        It is computed once per file, and again if the size or modification time changes.
         """
         found = self.files(key)
         if isinstance(found, Missing):
@@ -111,7 +111,7 @@ class Catalogue:
         return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
     def title(self, key: BankKey) -> str:
-        """Return what a page calls a bank: "CIFAR-FS, WRN"."""
+        """Return the title of a bank on pages: "CIFAR-FS, WRN"."""
         words = [self._titles.get(name, name) for name in (key.data_set, *key.backbones)]
         origin = "" if key.trained_on is None else f" from {self._titles.get(key.trained_on, key.trained_on)}"
         return f"{words[0]}{origin}, {'+'.join(words[1:])}"
@@ -128,7 +128,7 @@ class Catalogue:
         return self._digests[known]
 
     def _layout(self, key: BankKey) -> str:
-        """Where published code keeps features of this kind, if it does."""
+        """Return where the published code keeps such features, if it does."""
         where = {"data_set": key.data_set} | ({"trained_on": key.trained_on} if key.trained_on else {})
         folder = next((folder for folder, to in self._published.items() if to == where), None)
         plain = key.backbones == ("wrn-28-10",) and key.split == "novel"
@@ -181,13 +181,13 @@ class Catalogue:
 
 
 def file_name(key: BankKey) -> str:
-    """Return how the file of a bank of one backbone is named, without suffix."""
+    """Return the file name, without suffix, of a bank of one backbone."""
     origin = "" if key.trained_on is None else f"{key.trained_on}-to-"
     return f"{origin}{key.data_set}_{key.backbones[0]}_{key.split}"
 
 
 def _key_of_name(stem: str) -> BankKey | None:
-    """Read `<data set>_<backbone>_<split>`; None for a file that is named otherwise."""
+    """Parse `<data set>_<backbone>_<split>`; None if the name has another form."""
     parts = stem.rsplit("_", 2)
     if len(parts) != 3 or parts[2] not in SPLITS or not all(parts):
         return None

@@ -1,4 +1,4 @@
-"""Settings of cells: what may be set, how it is checked, and the cell that a merged set of them makes."""
+"""Settings of cells: which there are, their checks, and how merged settings become a cell."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _HYPER = ValueType(
 )
 
 LocatedSettings = dict[str, tuple[Any, Path]]
-"""Each setting with the place in the file that gives it. Hyper-parameters are settings called `set.<name>`."""
+"""Each setting with its position in the file. Hyper-parameters are settings called `set.<name>`."""
 
 
 def collect(
@@ -84,7 +84,7 @@ def collect(
 
 
 def _understood(document: Document, key: str, given: Any, where: Path) -> None:
-    """Refuse a method that is not registered and a chain that cannot be read."""
+    """Check that a method is registered and that a preprocessing string is valid."""
     if key == "method" and given not in methods.METHODS:
         raise document.unknown(where, f"there is no method {given!r}", given, list(methods.METHODS))
     if key == "preprocess":
@@ -95,7 +95,7 @@ def _understood(document: Document, key: str, given: Any, where: Path) -> None:
 
 
 def cell(document: Document, settings: LocatedSettings, path: Path) -> Cell | None:
-    """Return the cell that settings make, or None where no method is given."""
+    """Make a cell from settings; None if they name no method."""
     given = {key: setting for key, (setting, _) in settings.items()}
     name = given.get("method")
     if name is None:
@@ -124,7 +124,7 @@ def cell(document: Document, settings: LocatedSettings, path: Path) -> Cell | No
 def _check_bms(
     document: Document, settings: LocatedSettings, hyper: dict[str, Any], recipe: Recipe, path: Path
 ) -> None:
-    """Refuse values that BMS would; those of other methods are refused when they are run."""
+    """Check hyper-parameters of BMS; other methods check theirs when they run."""
     known = "balanced" if hyper["prior"] in ("oracle", "estimated") else hyper["prior"]
     try:
         bms.decide(recipe.way, recipe.way * recipe.shot, **{**hyper, "prior": known})
@@ -134,13 +134,13 @@ def _check_bms(
 
 
 def lacking(settings: LocatedSettings) -> bool:
-    """Whether settings name a hyper-parameter that their method does not have."""
+    """Whether settings have a hyper-parameter that the method does not."""
     known = methods.get(settings["method"][0]).hyper
     return any(key.startswith("set.") and key.removeprefix("set.") not in known for key in settings)
 
 
 def bank(document: Document, settings: LocatedSettings, path: Path) -> BankKey:
-    """Return the key of the features that settings name."""
+    """Make the key of a bank from settings."""
     given = {key: setting for key, (setting, _) in settings.items()}
     for key, word in (("data_set", "data_set"), ("backbones", "backbone")):
         if key not in given:
@@ -157,5 +157,5 @@ def bank(document: Document, settings: LocatedSettings, path: Path) -> BankKey:
 
 
 def frozen(given: Any) -> Any:
-    """Lists as tuples, so that a cell can be the key of a dict."""
+    """Turn lists into tuples, so that cells are hashable."""
     return tuple(map(frozen, given)) if isinstance(given, list) else given

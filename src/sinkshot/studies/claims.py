@@ -1,8 +1,8 @@
-"""What the paper says of its tables and figures, judged by measured numbers.
+"""Claims of the paper about its tables and figures, judged by measured numbers.
 
-A claim names a rule and its options; a rule looks at one sheet and gives findings, each of which holds, does not hold,
-or cannot be told because intervals include zero or numbers are missing. A sheet's verdict is that of its weakest
-finding: one that does not hold decides, then one that cannot be told.
+A claim names a rule and its options. A rule compares numbers of one sheet; each finding holds, does not hold, or cannot
+be told because an interval includes zero or a number is missing. The verdict is that of the weakest finding: first one
+that does not hold, then one that cannot be told.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class Numbers:
-    """What was measured on a sheet, and what the paper has for it."""
+    """The measured numbers of a sheet, and the paper's."""
 
     sheet: Sheet
     results: Results
 
     def of(self, entry: Entry) -> Number | None:
-        """Return the measured number of a place."""
+        """Return the measured number of an entry."""
         return None if entry.cell is None else self.of_cell(entry.cell, entry.metric)
 
     def of_cell(self, cell: Cell, metric: str = "accuracy") -> Number | None:
@@ -71,7 +71,7 @@ class Numbers:
         return Number(100 * mean, half_width(percent) if len(percent) > 1 else None, percent, drawn, sign(metric))
 
     def or_paper(self, entry: Entry) -> Number | None:
-        """Return the measured number of a place or, where we have no method for it, the paper's."""
+        """Return the measured number of an entry, or the paper's if there is nothing to measure."""
         if entry.cell is None and entry.paper is not None and not self.sheet.elsewhere:
             return Number(entry.paper.mean, entry.paper.ci95 or 0.0)
         return self.of(entry)
@@ -97,13 +97,13 @@ def options(rule: str) -> list[str]:
 
 
 def needed(rule: str) -> list[str]:
-    """Return the options a rule cannot do without."""
+    """Return the required options of a rule."""
     parameters = inspect.signature(RULES[rule]).parameters.values()
     return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
 
 
 def _conclusion(found: Sequence[Finding]) -> tuple[Verdict, str]:
-    """Return the verdict of the weakest finding, and the evidence: what decides first."""
+    """Return the verdict of the weakest finding, and the evidence, deciding findings first."""
     if not found:
         return UNTOLD, "None of its numbers has been measured."
     for verdict in (FAILS, UNTOLD, HOLDS):
@@ -121,7 +121,7 @@ def _conclusion(found: Sequence[Finding]) -> tuple[Verdict, str]:
 
 
 def best_row(numbers: Numbers, *, row: str, columns: Any = (), groups: Any = ()) -> Iterator[Finding]:
-    """The row is above every other of its columns (and, with `groups`, of those groups of rows)."""
+    """The row is above all other rows (of `groups`, if given) in its columns."""
     rows = [r for r in numbers.sheet.rows if not groups or r.group in _several(groups) or r.label == row]
     for place, column in _columns(numbers.sheet, columns):
         for best in (r for r in rows if r.label == row):
@@ -175,7 +175,7 @@ def rises(numbers: Numbers, *, rows: Any = ()) -> Iterator[Finding]:
 
 
 def rises_to_plateau(numbers: Numbers, *, rows: Any = (), late: float = 0.5) -> Iterator[Finding]:
-    """A curve rises, and gains in the second half of its range at most `late` times what it gained in the first."""
+    """A curve rises; its gain in the second half is at most `late` times that in the first."""
     yield from rises(numbers, rows=rows)
     for row, x, points in _curves(numbers, rows):
         if points is None:
@@ -220,7 +220,7 @@ def optimum_between(
 
 
 def merged_above_single(numbers: Numbers, *, columns: Any = ()) -> Iterator[Finding]:
-    """Several backbones together are above the best of them alone, as far as these have been measured."""
+    """Several backbones together are above the best single one that was measured."""
     for row in numbers.sheet.rows:
         for place, column in _columns(numbers.sheet, columns):
             cell = row.entries[place].cell
@@ -282,7 +282,7 @@ RULES: dict[str, Callable[..., Iterator[Finding]]] = {
 }
 
 
-# --- finding one's way in a sheet -----------------------------------------------------------------------------------
+# --- rows and columns of a sheet --------------------------------------------------------------------------------------
 
 
 def _several(names: Any) -> tuple[str, ...]:
@@ -290,7 +290,7 @@ def _several(names: Any) -> tuple[str, ...]:
 
 
 def _columns(sheet: Sheet, names: Any) -> list[tuple[int, Column]]:
-    """Columns whose label, group, or "group label" is among the names; all of them where there are none."""
+    """Return the columns whose label, group, or "group label" is among the names; all if there are no names."""
     wanted = _several(names)
     every = list(enumerate(sheet.columns))
     return [(i, c) for i, c in every if not wanted or {c.label, c.group, f"{c.group} {c.label}"} & set(wanted)]
@@ -301,7 +301,7 @@ def _place(column: Column) -> str:
 
 
 def _curves(numbers: Numbers, names: Any) -> Iterator[tuple[Row, list[float], list[Number] | None]]:
-    """Rows of a figure of which anything has been measured, their x and, where complete, their points, by x."""
+    """Yield measured rows of a figure with their x and their points sorted by x; None if a point is missing."""
     order = sorted(range(len(numbers.sheet.columns)), key=lambda i: numbers.sheet.columns[i].x or 0.0)
     x = [numbers.sheet.columns[i].x or 0.0 for i in order]
     for row in numbers.sheet.rows:

@@ -1,8 +1,8 @@
-"""Compute chunks on a Dask cluster: whatever started its scheduler and its workers.
+"""Compute chunks on a Dask cluster, however it was started.
 
-A task names files and episodes. A worker that can open the files does so, once. Where one cannot, the bank becomes a
-task of its own, on which that worker's chunks depend: Dask brings its result to a worker once, and makes it anew if all
-that had it are gone. It is Dask, too, that begins again what a worker was computing when it died.
+A task names files and episodes. A worker opens the files once, if it can. If it cannot, the bank becomes a task of its
+own, on which the chunks depend: Dask sends its result to each worker once, and recomputes it if all copies are lost.
+Dask also restarts what a worker was computing when it died.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from sinkshot.studies.chunks import Chunk, ChunkResult, CodeMismatch, compute
 from sinkshot.studies.code_version import code_version
 from sinkshot.studies.processes import Done
 
-_RETRIES = 2  # of a chunk that met something unforeseen on a worker
-_PATIENCE = 10.0  # seconds until a scheduler must answer, and have a worker
-_LOOK = 5.0  # seconds after which it is looked whether there still is a worker
+_RETRIES = 2  # of a chunk that fails unexpectedly on a worker
+_PATIENCE = 10.0  # seconds for a scheduler to answer and to have a worker
+_LOOK = 5.0  # seconds between checks for remaining workers
 _PAUSE = 0.02
 _KEPT = "Finished cells are kept; run again to continue."
 
@@ -35,7 +35,7 @@ def on_cluster(chunks: Iterable[Chunk], address: str) -> Generator[Done]:
         from distributed import as_completed
 
         futures: dict[Any, Chunk] = {}
-        banks: dict[str, Any] = {}  # futures of those that some worker cannot open, by content
+        banks: dict[str, Any] = {}  # futures of banks that some worker cannot open, by content
         for chunk in chunks:
             if not futures:
                 _check_code(client, chunk)
@@ -55,7 +55,7 @@ def on_cluster(chunks: Iterable[Chunk], address: str) -> Generator[Done]:
 
 
 def _connected(address: str) -> Any:
-    """Return a client of a scheduler that has a worker."""
+    """Connect to a scheduler that has at least one worker."""
     try:
         from distributed import Client
     except ImportError:
@@ -79,7 +79,7 @@ def _connected(address: str) -> Any:
 
 
 async def _greet(address: str) -> None:
-    """Fail where nobody speaks Dask: a client would wait for an answer for ever."""
+    """Fail if nothing at the address speaks Dask: a client would wait forever."""
     from distributed.comm import connect
     from distributed.security import Security
 
@@ -89,7 +89,7 @@ async def _greet(address: str) -> None:
 
 
 def _check_code(client: Any, chunk: Chunk) -> None:
-    """Refuse workers with other code, or none: a task would kill those. Who comes later is met with the first chunk."""
+    """Refuse workers with other code, or without it; workers that join later are checked with their first chunk."""
     for worker, found in client.run(code_version, chunk.resolved.cell.method, on_error="return").items():
         if isinstance(found, Exception):
             raise InputError(
@@ -108,14 +108,14 @@ def _submit(client: Any, chunk: Chunk, banks: dict[str, Any]) -> Any:
 
 
 def _send(client: Any, source: BankSource) -> Any:
-    """Make a bank a task's result, which Dask can make again."""
+    """Make a bank the result of a task, which Dask can recompute."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sending large graph")  # that is the purpose
         return client.submit(_bank, source.open(), key=f"sinkshot-bank-{source.content}")
 
 
 def _as_they_come(finished: Any, client: Any) -> Generator[Any]:
-    """Yield futures that are done, and say so if there is nobody left to do the others."""
+    """Yield finished futures, and log it if no workers are left."""
     looked, alone = time.monotonic(), False
     while not finished.is_empty():
         if finished.has_ready():
@@ -132,7 +132,7 @@ def _as_they_come(finished: Any, client: Any) -> Generator[Any]:
 
 
 def _outcome(future: Any) -> ChunkResult | InputError:
-    """Return what a worker says, or raise in a sentence what became of the task."""
+    """Return the result of a worker, or raise an InputError that says what happened to the task."""
     from distributed import KilledWorker
 
     try:
@@ -167,7 +167,7 @@ def _bank(bank: FeatureBank) -> FeatureBank:
 
 
 def _compute(chunk: Chunk, bank: FeatureBank | None, base: FeatureBank | None) -> ChunkResult | InputError:
-    """Compute a chunk in the one thread that Dask has given to it; what is wrong with the input comes as a value."""
+    """Compute a chunk in one thread; an InputError is returned, not raised."""
     from numba import config
 
     config.NUMBA_NUM_THREADS = 1

@@ -1,4 +1,4 @@
-"""Numbers with intervals, and how far apart they are: episode by episode where two share their episodes."""
+"""Numbers with confidence intervals, and their differences: paired if two numbers share their episodes."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ UNTOLD: Verdict = "cannot be told"
 
 @dataclass(frozen=True)
 class Number:
-    """A value with its 95 % half-width, in percent."""
+    """A value with its 95 % CI half-width, in percent."""
 
     mean: float
     ci95: float | None  # None where it is not known
     values: NDArray[np.float64] | None = None  # of single episodes, where known
-    drawn: object = None  # what decides the episodes: where equal, numbers are compared episode by episode
+    drawn: object = None  # identifies the episodes: if equal, numbers are paired
     sign: int = 1  # -1 where less is better
 
     @property
     def low(self) -> float:
-        """Where the interval begins."""
+        """Lower end of the interval."""
         return -math.inf if self.ci95 is None else self.mean - self.ci95
 
     @property
     def high(self) -> float:
-        """Where the interval ends."""
+        """Upper end of the interval."""
         return math.inf if self.ci95 is None else self.mean + self.ci95
 
 
 def combined(terms: Sequence[tuple[float, Number]]) -> Number:
-    """Weighted sum of numbers, with its interval."""
+    """Return the weighted sum of numbers, with its interval."""
     mean = sum(weight * number.mean for weight, number in terms)
     values = [weight * number.values for weight, number in terms if number.values is not None]
     same = len({number.drawn for _, number in terms}) == 1 and len({len(v) for v in values}) == 1
@@ -52,7 +52,7 @@ def combined(terms: Sequence[tuple[float, Number]]) -> Number:
 
 
 def above(a: Number, b: Number) -> tuple[Verdict, Number]:
-    """Whether a is above b, or below it where less is better; and how far apart they are, a - b."""
+    """Return whether a is better than b, and the difference a - b."""
     apart = combined([(1.0, a), (-1.0, b)])
     better, worse = apart.low > 0, apart.high < 0
     if a.sign < 0:
@@ -61,5 +61,5 @@ def above(a: Number, b: Number) -> tuple[Verdict, Number]:
 
 
 def difference(apart: Number) -> str:
-    """Tell a difference in words."""
+    """Format a difference."""
     return f"difference {apart.mean:+.2f}" + ("" if apart.ci95 is None else f" ± {apart.ci95:.2f}")

@@ -1,4 +1,4 @@
-"""What a number was made on: the hardware, and the versions of what computes."""
+"""The hardware and library versions that a number was computed with."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Machine:
 
 @lru_cache
 def this_machine(device: str = "cpu") -> Machine:
-    """Describe the machine that this process runs on, and the device it computes on."""
+    """Describe this machine and the device that computes."""
     number = available()
     parts = [
         _processor(),

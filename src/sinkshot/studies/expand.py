@@ -1,4 +1,4 @@
-"""A study as it is run here: with the episodes asked for, and carried over to every bank there is."""
+"""Adapt a study to a run: set the number of episodes, and repeat its sheets for every available bank."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from sinkshot.studies.study import BankKey, Cell, Entry, Row, Sheet, Study
 
 
 def expand(study: Study, catalogue: Catalogue, episodes: int | None = None, seed: int | None = None) -> Study:
-    """Return the study with other episodes, and sheets that are to be carried over once more for each other bank.
+    """Return the study with the given episodes; sheets with `transfer` are repeated for each other bank.
 
-    The paper's values go along (`Sheet.elsewhere` says of which bank they are): shapes can be compared, values cannot.
-    Cells whose banks are missing stay in; `Catalogue.files` says which can be run.
+    Repeated sheets keep the paper's values (`Sheet.elsewhere` names their bank): compare shapes, not values.
+    Cells with missing banks stay; `Catalogue.files` says which can run.
     """
 
     def recipe(cell: Cell) -> Recipe:
@@ -30,12 +30,12 @@ def expand(study: Study, catalogue: Catalogue, episodes: int | None = None, seed
 
 
 def _home(sheet: Sheet) -> BankKey:
-    """The bank a sheet is about."""
+    """Return the bank a sheet is about."""
     return sheet.measure.bank if sheet.measure is not None else next(sheet.cells()).bank
 
 
 def _others(sheet: Sheet, catalogue: Catalogue, kind: str) -> list[BankKey]:
-    """Banks to carry a sheet to: of each data set those with the sheet's backbone, or all where none has it.
+    """Return the banks to repeat a sheet for: per data set those with its backbone, or all if none has it.
 
     A leaderboard goes to all. A sheet that crosses data sets goes to banks that do. One about several backbones goes
     where the same several are.

@@ -1,4 +1,4 @@
-"""Facts about features rather than accuracy: are they Gaussian, how are they distributed, where do classes lie.
+"""Facts about features rather than accuracy: Gaussianity, distributions, projections of classes.
 
 Each is measured raw ("before") and after a chain that acts on each row alone ("after"), and comes out as plain values
 that JSON can hold.
@@ -61,14 +61,14 @@ def settings(kind: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fitting(bank: FeatureBank, steps: preprocess.Chain) -> preprocess.Chain:
-    """Take the signed power where features are negative."""
+    """Use the signed power if features are negative."""
     if bank.features.min() >= 0:
         return steps
     return tuple(replace(step, name="Ps") if step.name == "P" else step for step in steps)
 
 
 def gaussianity(bank: FeatureBank, chain: preprocess.Chain) -> dict[str, Any]:
-    """D'Agostino and Pearson's test of every coordinate within every class: how many pass at p = 0.001.
+    """Apply D'Agostino and Pearson's test to each coordinate within each class; count passes at p = 0.001.
 
     A coordinate that is constant within a class does not pass; classes of fewer than 20 rows are left out.
     """
@@ -124,7 +124,7 @@ def distribution(bank: FeatureBank, chain: preprocess.Chain, classes: int, bins:
 
 
 def _histograms(names: list[str], samples: list[Float], bins: int) -> dict[str, Any]:
-    """Counts of each class in bins from the least to the greatest value of all; x is where each bin begins."""
+    """Count values per class in bins over the common range; x is the left edge of each bin."""
     edges = np.linspace(min(x.min() for x in samples), max(x.max() for x in samples), bins + 1)
     counts = {name: np.histogram(x, edges)[0].tolist() for name, x in zip(names, samples, strict=True)}
     skews = {name: float(skewness(x[:, None])[0]) for name, x in zip(names, samples, strict=True)}
@@ -145,7 +145,7 @@ def projection(bank: FeatureBank, chain: preprocess.Chain, classes: int, seed: i
 
 
 def _rounded(points: Float, largest: float) -> list[list[float]]:
-    """Keep four digits of the largest coordinate: no eye sees more."""
+    """Round to four digits of the largest coordinate, enough for a figure."""
     digits = 3 - math.floor(math.log10(largest)) if largest > 0 else 0
     return [[round(float(v), digits) for v in point] for point in points]
 
@@ -164,7 +164,7 @@ _MEASURES: dict[str, Callable[..., dict[str, Any]]] = {
 
 
 def looks_gaussian(x: Float) -> NDArray[np.bool_]:
-    """Whether D'Agostino and Pearson's test leaves each column of x [n, d] standing at p = 0.001."""
+    """Return which columns of x [n, d] pass D'Agostino and Pearson's test at p = 0.001."""
     from scipy import stats
 
     if len(x) < ENOUGH:

@@ -1,4 +1,4 @@
-"""Features of several backbones side by side, and random selections of their coordinates (the paper's section 4.5).
+"""Concatenate features of several backbones, and select random coordinates of them (section 4.5 of the paper).
 
 Rows of the banks must be the same images in the same order. Labels, class names and, where banks carry them, image
 names or hashes are compared; a difference is an error that says at which row.
@@ -21,7 +21,7 @@ IMAGES_HASH = "images_sha256"  # in meta: one hash over all images in order
 
 
 def merge(banks: Sequence[FeatureBank], names: Sequence[str]) -> FeatureBank:
-    """Set the columns of banks of the same images side by side; `names` is how errors call the banks."""
+    """Concatenate the columns of banks of the same images; `names` are used in errors."""
     first = banks[0]
     for bank, name in zip(banks[1:], names[1:], strict=True):
         _check_same_rows(first, bank, names[0], name)
@@ -41,7 +41,7 @@ def merge(banks: Sequence[FeatureBank], names: Sequence[str]) -> FeatureBank:
 
 
 def selection(bank: FeatureBank, coordinates: int, seed: int) -> FeatureBank:
-    """Keep so many columns of a bank, drawn at random without repetition, in their order."""
+    """Keep this many random columns of a bank, in their order."""
     if not 1 <= coordinates <= bank.width:
         raise InputError(f"coordinates must be from 1 to {bank.width}, the width of the bank; {coordinates} was given.")
     columns = np.sort(shuffled(bank.width, seed)[:coordinates])
@@ -58,12 +58,12 @@ def selection_seed(seed: int, number: int) -> int:
 
 
 def shuffled(count: int, seed: int) -> NDArray[np.intp]:
-    """Return 0 .. count-1 in a random order; the same on every machine and in every version of NumPy."""
+    """Return a permutation of 0 .. count-1 that is the same on all machines and NumPy versions."""
     return np.argsort(np.random.PCG64(seed).random_raw(count), kind="stable")
 
 
 def _by_coordinate(base: Mapping[str, NDArray[np.float32]]) -> list[str]:
-    """Return the base means that hold for any choice of columns.
+    """Return the base means that stay valid for any choice of columns.
 
     A mean taken after unit length (E) does not: the length of a row changes with the columns around it.
     """

@@ -1,4 +1,4 @@
-"""Studies from TOML files: the paper's, which come with the package, and a person's own.
+"""Parse studies from TOML files: those of the paper, which are bundled, and your own.
 
     title = "Square roots on birds"
 
@@ -83,7 +83,7 @@ def names(folder: str = "paper") -> list[str]:
 
 
 def find(name_or_path: str | os.PathLike[str]) -> Study:
-    """Read a study that comes with the package by its name, or any study by the path of its file."""
+    """Read a bundled study by name, or any study by the path of its file."""
     text = os.fsdecode(name_or_path)
     for folder in FOLDERS:
         if text in names(folder):
@@ -95,7 +95,7 @@ def find(name_or_path: str | os.PathLike[str]) -> Study:
 
 
 def read(path: str | os.PathLike[str]) -> Study:
-    """Read a study from a file. Whatever is wrong with it is an InputError with the line and what to write instead."""
+    """Read a study from a file; an InputError gives the line of a mistake and how to fix it."""
     file = File(os.fsdecode(path))
     if not file.is_file():
         raise InputError(f"there is no file {file} (in {File.cwd()}); give the path of a study, a .toml file.")
@@ -145,7 +145,7 @@ class _Reader:
         return Study(name, content["title"], kind, where, (about or "").strip(), sheets, said, against, floor)
 
     def row_named(self, key: str, sheets: tuple[Sheet, ...]) -> str:
-        """The label of a row that every sheet has, or none."""
+        """Return the label of a row that every sheet must have, or an empty string."""
         label: str = self.document.content.get(key, "")
         for sheet in sheets if label else ():
             if label not in (labels := [row.label for row in sheet.rows]):
@@ -188,7 +188,7 @@ class _Reader:
     def each(
         self, row: dict[str, Any], path: Path, rows: list[dict[str, Any]], here: LocatedSettings
     ) -> list[dict[str, Any]]:
-        """A row as it is or, with `methods`, one row for each of them that no other row of the sheet names."""
+        """Return the row or, with `methods`, one row per method that no other row of the sheet names."""
         wanted = row.get("methods")
         if wanted is None:
             return [row]
@@ -224,7 +224,7 @@ class _Reader:
         return columns
 
     def sweep(self, table: dict[str, Any], path: Path) -> list[tuple[Column, LocatedSettings]]:
-        """One column for each value of the lists; x is the list of that name or the only one there is."""
+        """Return one column per value of the lists; x is the list named x, or the only list."""
         flat = {k: v for k, v in table.items() if k != "set"}
         given = table.get("set", {})
         if not isinstance(given, dict):

@@ -24,7 +24,7 @@ from sinkshot.studies.chunks import Chunk, ChunkResult, compute
 from sinkshot.threads import LIMIT, available
 
 Done = tuple[Chunk, ChunkResult | InputError]
-"""A chunk and what came of it: its numbers, or why they cannot be had."""
+"""A chunk and its result, or why it cannot be computed."""
 
 TRIES = 3  # of a chunk whose process died
 
@@ -58,7 +58,7 @@ class _Worker:
 
 
 def in_processes(chunks: Iterable[Chunk], workers: int) -> Generator[Done]:
-    """Compute chunks in so many processes, which end with this one, however it ends.
+    """Compute chunks in this many processes, which end when this one does.
 
     A process that dies is replaced, and its chunk is begun again.
     """
@@ -93,7 +93,7 @@ def in_processes(chunks: Iterable[Chunk], workers: int) -> Generator[Done]:
 
 
 def _refill(again: deque[tuple[Chunk, int]], coming: Iterator[Chunk]) -> bool:
-    """See that there is a chunk to begin, if any is left."""
+    """Make sure that a chunk is waiting, if any is left."""
     if not again:
         again.extend((chunk, 0) for chunk in islice(coming, 1))
     return bool(again)
@@ -141,7 +141,7 @@ def _once_more(worker: _Worker) -> tuple[Chunk, int]:
         advice = "look at the features" if bus else "run again with fewer --workers"
         raise InputError(
             f"a process that computed {cell.method} on {cell.bank} was killed {TRIES} times: {cause}. "
-            f"What is finished is kept; {advice}."
+            f"Finished cells are kept; {advice}."
         )
     return chunk, tries
 

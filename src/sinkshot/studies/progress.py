@@ -1,4 +1,4 @@
-"""How far a run is, and how long the rest will take, from what was measured so far."""
+"""Progress of a run, and a prediction of the remaining time from what was measured so far."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sinkshot.studies.resolve import ResolvedCell
 
 @dataclass(frozen=True)
 class RunProgress:
-    """Cells finished and in all, episodes still to be measured, seconds left if that can be told, the cell at work."""
+    """Cells done and in total, episodes left, seconds left if known, and the current cell."""
 
     done: int
     cells: int
@@ -23,12 +23,11 @@ class RunProgress:
 
 
 class Meter:
-    """Counts chunks and foretells the rest.
+    """Counts chunks and predicts the remaining time.
 
-    An episode costs what it did in the last chunk of its cell; before there is one, in the last chunk of its method, by
-    effort; before that, what any did. (The first of all may have waited for a compiler.) Seconds of computing become
-    seconds of waiting as they did so far, which counts in everything: processes beside each other, their start, cores
-    shared with others.
+    An episode costs as much as in the last chunk of its cell; before there is one, as in the last chunk of its method,
+    scaled by effort; before that, as the average. Compute time is converted to wall time by their ratio so far, which
+    includes parallel processes, their start, and cores shared with others.
     """
 
     def __init__(self, cells: int, chunks: Iterable[Chunk], tell: Callable[[RunProgress], None] | None) -> None:
@@ -45,11 +44,11 @@ class Meter:
 
     @property
     def done(self) -> int:
-        """Cells with nothing left to measure."""
+        """Cells that are done."""
         return self.cells - sum(episodes > 0 for episodes in self.left.values())
 
     def add(self, chunk: Chunk, part: ChunkResult | None) -> None:
-        """Count a chunk that is done; None where it cost nothing here."""
+        """Count a finished chunk; None if another run computed it."""
         resolved, count = chunk.resolved, chunk.count
         self.left[resolved.key] -= count
         if part is not None:
@@ -60,12 +59,12 @@ class Meter:
         self.report(resolved)
 
     def drop(self, resolved: ResolvedCell) -> None:
-        """Leave out what is left of a cell that cannot be measured."""
+        """Drop the rest of a cell that cannot be measured."""
         self.left[resolved.key] = 0
         self.report(resolved)
 
     def report(self, current: ResolvedCell | None) -> None:
-        """Tell whoever wants to know."""
+        """Call the progress callback."""
         if self.tell is not None:
             left = sum(self.left.values())
             name = "" if current is None else f"{current.cell.method}, {current.cell.recipe.shot}-shot"
@@ -78,7 +77,7 @@ class Meter:
         return computing * (time.perf_counter() - self.start) / self.seconds
 
     def _rate(self, key: tuple[object, ...]) -> float:
-        """Seconds of an episode of a cell."""
+        """Seconds per episode of a cell."""
         resolved = self.resolved[key]
         if key in self.of_cell:
             return self.of_cell[key]

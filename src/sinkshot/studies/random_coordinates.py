@@ -1,6 +1,6 @@
-"""Evaluate episodes of a cell; where coordinates are drawn at random, episode i on draw i mod `selections`.
+"""Evaluate episodes of a cell; with random coordinates, episode i uses selection i mod `selections`.
 
-So episode i is the same whatever the number asked for, and every draw gets its even share of them.
+So episode i does not depend on the number of episodes, and selections share the episodes evenly.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sinkshot.studies.study import BankKey
 def results(
     key: BankKey, episodes: Episodes, bank: FeatureBank, base: FeatureBank | None, **how: Any
 ) -> Iterator[tuple[NDArray[np.intp], Result]]:
-    """Yield places among the episodes [r] and their result; `how` goes to `evaluate`."""
+    """Yield indices of episodes [r] and their result; `how` is passed to `evaluate`."""
     numbers = np.arange(len(episodes))
     if key.coordinates is None:
         yield numbers, evaluate(bank, episodes, base=base, **how)
@@ -36,11 +36,11 @@ def results(
 
 
 def selected(bank: FeatureBank | None, key: BankKey, seed: int, number: int = 0) -> Any:
-    """Return a bank with the coordinates of draw `number`, or as it is where none are drawn."""
+    """Return a bank with the coordinates of selection `number`; unchanged if none are selected."""
     if bank is None or key.coordinates is None:
         return bank
     chosen = selection(bank, key.coordinates, selection_seed(seed, number))
-    return replace(chosen, meta={})  # nobody should take it for the whole bank
+    return replace(chosen, meta={})  # it is not the whole bank
 
 
 def _take(episodes: Episodes, places: NDArray[np.intp]) -> Episodes:
@@ -49,7 +49,7 @@ def _take(episodes: Episodes, places: NDArray[np.intp]) -> Episodes:
 
 
 def _touched(episodes: Episodes, bank: FeatureBank) -> tuple[Episodes, FeatureBank]:
-    """Cut a bank down to the rows of some episodes, which no longer need its labels."""
+    """Reduce a bank to the rows that some episodes use."""
     supports = episodes.support.shape[1]
     both = np.hstack([episodes.support, episodes.query])  # [R, N]
     rows, places = np.unique(both, return_inverse=True)

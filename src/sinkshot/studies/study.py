@@ -1,4 +1,4 @@
-"""What a study is: a table or a figure as data, whose cells can be measured and set beside a paper's values.
+"""The data model of a study: a table or a figure whose cells are measured and compared with a paper's values.
 
 A study is read from a TOML file (`parse`), its cells are measured (`run`), kept (`store`) and shown (`report`).
 """
@@ -31,9 +31,9 @@ class BankKey:
     data_set: str  # "mini", "tiered", "cub", "cifar-fs", ...
     backbones: tuple[str, ...]  # "wrn-28-10", "resnet18", ...
     split: str = "novel"
-    trained_on: str | None = None  # the data set of the base classes, where it is another one
-    coordinates: int | None = None  # so many of the concatenated coordinates, drawn at random
-    selections: int = 1  # how often they are drawn: episodes are shared out evenly among the draws
+    trained_on: str | None = None  # the data set of the base classes, if different
+    coordinates: int | None = None  # number of concatenated coordinates to select at random
+    selections: int = 1  # number of such selections, which share the episodes evenly
 
     def __str__(self) -> str:
         origin = "" if self.trained_on is None else f" from {self.trained_on}"
@@ -44,14 +44,14 @@ class BankKey:
 
 @dataclass(frozen=True)
 class Cell:
-    """One number to be measured, with everything that decides it but the bank's content and the code."""
+    """One number to measure: everything that determines it except the bank's content and the code."""
 
     bank: BankKey
     recipe: Recipe
     method: str
     preprocess: str | None = None  # None: the method's own
     hyper: tuple[tuple[str, Any], ...] = ()  # sorted by name
-    most: int | None = None  # episodes, whatever number is asked for: of a slow method
+    most: int | None = None  # at most this many episodes, for slow methods
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class Entry:
-    """One place of a table or one point of a curve."""
+    """One cell of a table or one point of a curve."""
 
     cell: Cell | None  # None where only the paper has a number
     paper: Value | None = None
@@ -84,7 +84,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table, or a place on the x axis of a figure."""
+    """A column of a table, or a position on the x axis of a figure."""
 
     label: str
     group: str = ""  # such as "miniImageNet"
@@ -100,10 +100,10 @@ class Sheet:
     rows: tuple[Row, ...] = ()
     heads: tuple[str, ...] = ("Method",)  # over `Row.label` and `Row.details`
     axis: str = ""  # what x is, in a figure
-    elsewhere: str = ""  # the paper's values are of this other bank: shapes can be compared, values cannot
+    elsewhere: str = ""  # the paper's values are for this other bank: compare shapes, not values
     measure: Measure | None = None  # instead of rows, for the kinds that are no table or curve
     paper: Mapping[str, Any] = field(default_factory=dict)  # the paper's values of a measure
-    transfer: bool = False  # about one bank, and worth measuring on every other
+    transfer: bool = False  # about one bank, and repeated for every other
 
     def cells(self) -> Iterator[Cell]:
         """Go through the cells to measure."""
@@ -112,7 +112,7 @@ class Sheet:
 
 @dataclass(frozen=True)
 class Claim:
-    """Something the paper says of a study that can be judged by measured numbers; `rule` names the judge."""
+    """A statement of the paper that measured numbers can confirm; `rule` names the check."""
 
     text: str
     rule: str
@@ -121,7 +121,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Study:
-    """A table or figure: sheets of places to fill, and what the paper says about them."""
+    """A table or figure: its sheets, and the paper's claims about them."""
 
     name: str
     title: str

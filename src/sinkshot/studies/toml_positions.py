@@ -1,7 +1,7 @@
-"""On which line of a TOML text each key stands, so that an error can point at it.
+"""Find the line of each key of a TOML text, so that errors can point at it.
 
-`tomllib` reads values and forgets where they stood. `lines` walks a text that `tomllib` has already accepted, so it
-knows only what it needs to find its way: keys, strings, brackets and comments.
+`tomllib` does not report positions. `lines` scans a text that `tomllib` has already accepted, so it needs to recognise
+only keys, strings, brackets and comments.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""TOML files written by people: whatever is wrong with one is said with its line and the nearest known name."""
+"""Check TOML files that users write: an error gives the line and the nearest known name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sinkshot.studies.toml_positions import Path, lines, nearest
 
 @dataclass(frozen=True)
 class ValueType:
-    """What the value of a key must be, in words and as a test."""
+    """What values a key accepts, in words and as a test."""
 
     wanted: str
     fits: Callable[[Any], bool]
@@ -61,7 +61,7 @@ ANYTHING = ValueType("a value", lambda value: True)
 
 
 class Document:
-    """A TOML file: what it holds, and on which line."""
+    """The content of a TOML file, and the line of each key."""
 
     def __init__(self, file: File) -> None:
         self.file = file
