@@ -34,7 +34,7 @@ HEADS = re.compile(r"(^|\.)(linear\w*|fc\w*|classifier\w*|head\w*|rot\w*|L)\.") 
 
 
 def write(tensors: Mapping[str, Tensor], path: str | Path, metadata: dict[str, str]) -> None:
-    """Write contiguous tensors, whole or not at all."""
+    """Write contiguous tensors atomically."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
@@ -46,7 +46,7 @@ def write(tensors: Mapping[str, Tensor], path: str | Path, metadata: dict[str, s
 
 
 def save(network: Network, path: str | Path, mean: Triple, std: Triple, meta: Mapping[str, str] | None = None) -> None:
-    """Write a network's weights, with all that is needed to use them, whole or not at all."""
+    """Write a network's weights, with all that is needed to use them, atomically."""
     facts = {"version": VERSION, "name": network.name, "options": network.options, "mean": mean, "std": std}
     header = json.dumps({**facts, "meta": dict(meta or {})})
     state = {key: value.detach().cpu().contiguous() for key, value in network.state_dict().items()}

@@ -65,7 +65,7 @@ class Alone:
         return torch.autocast(self.device.type, torch.bfloat16) if self.bf16 else nullcontext()
 
     def barrier(self) -> None:
-        """Wait for nobody."""
+        """Do nothing: there is one process."""
 
     def broadcast(self, value: Any, /) -> Any:
         """Return the value."""

@@ -1,4 +1,4 @@
-"""From images to a feature bank: batch by batch, onto the disk as it goes, and on from there if it was stopped."""
+"""Extract features of images into a bank, batch by batch; a stopped run continues."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def extract(
     meta: Mapping[str, str] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Extracted:
-    """Write the features of all images to `out`, a native bank, holding no more than a chunk of them in memory.
+    """Write the features of all images to the bank `out`, with at most one chunk in memory.
 
     A run that was stopped, however hard, is taken up where its last chunk ended, and ends with the same bytes on the
     same machine; if images that it had done have changed since, it begins anew and says so. Give images that were
@@ -119,7 +119,7 @@ def extract(
 
 
 def _tell_of_earlier(file: ResumableWriter, images: Images) -> None:
-    """Say whether an earlier, stopped run is gone on with and, if not, why."""
+    """Log whether an earlier run is continued and, if not, why."""
     if file.rows:
         log.info(f"{file.rows:,} of {len(images):,} images were done by an earlier run; continuing from there.")
     elif count := len(file.changed):
@@ -161,7 +161,7 @@ def _forward(network: Callable[[Tensor], Tensor], images: Tensor, precision: str
 
 
 def _chunks(steps: Iterator[NDArray[np.float32]]) -> Iterator[NDArray[np.float32]]:
-    """Gather batches until there are enough of them, or enough time has gone, for a trip to the disk."""
+    """Collect batches into chunks that are worth a write to disk."""
     held: list[NDArray[np.float32]] = []
     began = time.monotonic()
     for found in steps:
@@ -232,7 +232,7 @@ def base_means_in(path: str | Path, backbone: Backbone) -> dict[str, NDArray[np.
 
 
 def provenance(backbone: Backbone, images: Images, precision: str) -> dict[str, str]:
-    """Return what a bank tells of how it was made."""
+    """Return the provenance that a bank stores."""
     size = "their own size" if images.size is None else f"{images.size} pixels"
     return {
         **{key: images.meta[key] for key in ("data_set", "split") if key in images.meta},

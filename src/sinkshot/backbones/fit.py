@@ -1,4 +1,4 @@
-"""Fit the length of a run to a time: try its steps, and scale its epochs."""
+"""Fit a run to a time limit: time some steps, and scale the epochs."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class Mixing(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        """Row i reaches row i by lam_i, and its partner's row by what that one takes of it."""
+        """Gradient of row i: lam_i times its own, plus its share in its partner's row."""
         partner, lam = context.saved_tensors
         with torch.autocast(gradient.device.type, enabled=False):
             return context.exchange(gradient, partner, lam, (1 - lam)[partner]), None, None, None

@@ -1,4 +1,4 @@
-"""The page of `sinkshot demo`: what was measured, the paper's values beside it, and pictures of why it works."""
+"""The page of `sinkshot demo`: measured accuracy beside the paper's, and figures that explain it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sinkshot.report.table_cells import Standing, standing
 
 @dataclass(frozen=True)
 class PaperValue:
-    """Accuracy and half-width of its 95 % interval as a paper prints them, in percent."""
+    """Accuracy and 95 % CI half-width as a paper prints them, in percent."""
 
     accuracy: float
     ci95: float
@@ -28,7 +28,7 @@ class PaperValue:
 
 @dataclass(frozen=True)
 class DemoRow:
-    """One method: what it reached with one and with five shots, and what the paper reports."""
+    """One method: its results at one and five shots, and the paper's."""
 
     label: str
     one: Result
@@ -49,19 +49,19 @@ class DemoRow:
 
 @dataclass(frozen=True)
 class DemoCell:
-    """A result beside the paper's value for it."""
+    """A result and the paper's value for it."""
 
     result: Result
     paper: PaperValue | None
 
     @property
     def difference(self) -> float:
-        """How far the result is above the paper, in points of percent."""
+        """Difference to the paper, in percentage points."""
         return 0.0 if self.paper is None else 100 * self.result.accuracy - self.paper.accuracy
 
     @property
     def verdict(self) -> Standing:
-        """`level` where the two intervals meet, else `above` or `below`."""
+        """`level` if the two intervals overlap, else `above` or `below`."""
         reach = 0.0 if self.paper is None else 100 * self.result.ci95 + self.paper.ci95
         return standing(self.difference, reach)
 
@@ -121,7 +121,7 @@ def demo_page(
 
 
 def _title(bank: FeatureBank) -> str:
-    """Name a bank by its data set and backbone, as far as they are known."""
+    """Name a bank by its data set and backbone, if known."""
     known = [bank.meta[key] for key in ("data_set", "backbone") if bank.meta.get(key)]
     return ", ".join(known) or "a feature bank"
 

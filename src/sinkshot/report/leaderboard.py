@@ -1,4 +1,4 @@
-"""Leaderboards: methods ranked, with the time of an episode beside accuracy and paired differences to one of them."""
+"""Leaderboards: methods ranked by accuracy, with time per episode and paired differences to a reference method."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KINDS = ("inductive", "transductive", "transductive, assumes equal sizes")
 
 @dataclass(frozen=True)
 class Spot:
-    """One number of a method: its place, its time, and how it stands to the row that all are compared with."""
+    """One number of a method: its table cell, its time, and its comparison with the reference row."""
 
     place: TableCell
     seconds: float | None = None  # of an episode, on one machine with all cores at work
@@ -48,7 +48,7 @@ class Spot:
 
     @property
     def time(self) -> str:
-        """The time of an episode in words."""
+        """Time per episode as text."""
         return "" if self.seconds is None else time_of(self.seconds)
 
 
@@ -62,7 +62,7 @@ class Rank:
 
     @property
     def kind_name(self) -> str:
-        """What it looks at, and what it takes for granted."""
+        """Whether it is transductive, and what it assumes."""
         return KINDS[self.kind]
 
     def above(self, middles: Sequence[float]) -> float:
@@ -74,7 +74,7 @@ class Rank:
 
 @dataclass(frozen=True)
 class Broken:
-    """Methods that see all queries of a column and are yet below the row that looks at each alone."""
+    """Transductive methods that are below the inductive baseline in a column."""
 
     column: Column
     rows: tuple[tuple[str, Match], ...]  # the worst first
@@ -82,7 +82,7 @@ class Broken:
 
 @dataclass(frozen=True)
 class Board:
-    """A sheet as a leaderboard: those first that are above in most columns."""
+    """A sheet as a leaderboard, best rows first."""
 
     sheet: Sheet
     against: str
@@ -92,14 +92,14 @@ class Board:
 
     @property
     def fewer(self) -> tuple[tuple[str, int], ...]:
-        """Methods that were kept at fewer episodes than others, and how many those were."""
+        """Methods with fewer episodes than the others, and their number."""
         counts = {rank.label: max(spot.episodes for spot in rank.spots) for rank in self.ranks}
         most = max(counts.values(), default=0)
         return tuple((label, count) for label, count in counts.items() if 0 < count < most)
 
 
 def board(study: Study, sheet: Sheet, results: Results) -> Board:
-    """Rank the rows of a sheet by how far they are above the mean of all rows, on average over their columns.
+    """Rank the rows of a sheet by their mean advantage over the average row.
 
     So a row that lacks the harder columns gains nothing by it; among complete rows that is the order of their means.
     """
@@ -146,7 +146,7 @@ def _spot(place: TableCell, rival: TableCell | None, results: Results) -> Spot:
 
 
 def _match(entry: Entry, rival: Entry | None, results: Results) -> Match | None:
-    """How an entry stands to another on the same episodes, by the entry's metric."""
+    """Compare two entries on the same episodes, by the first one's metric."""
     values = [None if one is None or one.cell is None else results.get(one.cell) for one in (entry, rival)]
     if values[0] is None or values[1] is None:
         return None
@@ -155,7 +155,7 @@ def _match(entry: Entry, rival: Entry | None, results: Results) -> Match | None:
 
 
 def _broken(sheet: Sheet, floor: Row, results: Results) -> list[Broken]:
-    """Every column of accuracy in which a transductive row is clearly below the floor on the same episodes."""
+    """Return the accuracy columns in which a transductive row is significantly below the baseline."""
     found = []
     for number, column in enumerate(sheet.columns):
         below = []
@@ -170,7 +170,7 @@ def _broken(sheet: Sheet, floor: Row, results: Results) -> list[Broken]:
 
 
 def _same_episodes(entry: Entry, number: int, floor: Row) -> Entry | None:
-    """The entry of the floor that saw the same episodes: of the same column, or of another with the same recipe."""
+    """Return the baseline's entry with the same episodes: of this column, or of another with the same recipe."""
     if entry.cell is None or floor.entries[number].cell is not None:
         return floor.entries[number]
     drawn = replace(entry.cell.recipe, episodes=0)
@@ -182,7 +182,7 @@ def _same_episodes(entry: Entry, number: int, floor: Row) -> Entry | None:
 
 
 def drawing(name: str, shown: Board) -> Drawing:
-    """Accuracy against the time of an episode, a panel for each column; those are named that nobody beats in both."""
+    """Plot accuracy against time per episode, one panel per column; Pareto-optimal methods are labelled."""
     metrics = [entry.metric for entry in shown.sheet.rows[0].entries] if shown.sheet.rows else []
     panels = [_panel(f"{name}-{number}", shown, number) for number, one in enumerate(metrics) if one not in POOLED]
     used = sorted({rank.kind for rank in shown.ranks})
@@ -223,7 +223,7 @@ def _panel(name: str, shown: Board, number: int) -> Panel | None:
 
 
 def front(dots: Sequence[Any], better: int = 1) -> list[Any]:
-    """Return the dots that no other beats both in time and in value, the fastest first; -1: less is better."""
+    """Return the Pareto-optimal dots, fastest first; with -1, less is better."""
     kept: list[Any] = []
     for dot in sorted(dots, key=lambda dot: (dot.seconds, -better * dot.value)):
         if not kept or better * dot.value > better * kept[-1].value:
@@ -232,7 +232,7 @@ def front(dots: Sequence[Any], better: int = 1) -> list[Any]:
 
 
 def _scatter(axes: Any, dots: Sequence[_Dot], label: str, against: str, better: int) -> None:
-    """Dots with their intervals over time on a logarithmic axis; a line through those that nobody beats."""
+    """Plot dots with intervals over log time, and a line through the Pareto-optimal ones."""
     leading = front(dots, better)
     axes.set_xscale("log")
     steps = [(dot.seconds, dot.value) for dot in leading]
@@ -266,7 +266,7 @@ _SIDES = (("center", 0, 6), ("center", 0, -15), ("left", 7, -4), ("right", -7, -
 
 
 def _named(axes: Any, named: Sequence[_Dot], dots: Sequence[_Dot]) -> Iterator[tuple[_Dot, tuple[int, int], str]]:
-    """Yield where names go: beside their dots, none over another name or dot; one without room is left out."""
+    """Yield positions of names beside their dots, without overlaps; names that do not fit are dropped."""
     place = axes.transData + axes.transAxes.inverted()
     spots = {dot.label: place.transform((dot.seconds, dot.value)) for dot in dots}
     taken = [(x - 0.01, y - 0.015, x + 0.01, y + 0.015) for x, y in spots.values()]

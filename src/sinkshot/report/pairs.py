@@ -1,4 +1,4 @@
-"""Settings against each other on the same episodes, where easy and hard ones cancel in the difference."""
+"""Paired comparison of settings on the same episodes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Match:
-    """How far one setting is above another, in points of percent, and in how many episodes it wins, ties, loses."""
+    """The difference of two settings in percentage points, and in how many episodes the first wins, ties, loses."""
 
     difference: float
     ci95: float
@@ -32,7 +32,7 @@ class Match:
 
     @property
     def standing(self) -> Standing:
-        """`level` where the interval of the difference holds zero, or is of one episode; else `above` where better."""
+        """`level` if the interval of the difference includes zero or is of one episode; else `above` if better."""
         single = self.wins + self.ties + self.losses < 2
         return "level" if single else standing(self.better * self.difference, self.ci95)
 
@@ -53,7 +53,7 @@ def match(a: NDArray[Any], b: NDArray[Any], metric: str = "accuracy") -> Match:
 
 @dataclass(frozen=True)
 class Setting:
-    """A method with its chain and its hyper-parameters, and what it reached by recipe."""
+    """A method with its preprocessing and hyper-parameters, and its results by recipe."""
 
     method: str
     preprocess: str
@@ -72,7 +72,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Line:
-    """A setting against another; the best of all has none to stand against."""
+    """A setting compared with another; the best of all has no other."""
 
     setting: Setting
     against: Setting | None
@@ -81,7 +81,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Meeting:
-    """All settings of one bank on the same episodes, method by method, the best first."""
+    """All settings on one bank and the same episodes, by method, best first."""
 
     bank: BankKey
     recipes: tuple[Recipe, ...]
@@ -89,9 +89,9 @@ class Meeting:
 
 
 def meetings(studies: Iterable[Study], results: Mapping[Cell, StoredResult]) -> list[Meeting]:
-    """Let the measured cells of all tables meet that share bank and recipe.
+    """Compare the measured cells of all tables that share bank and recipe.
 
-    A method's best setting stands against the best of all, its other settings against its best.
+    The best setting of a method is compared with the best of all, its other settings with its best.
     """
     cells = [cell for study in studies if study.kind == "table" for cell in study.cells() if cell in results]
     banks = dict.fromkeys(cell.bank for cell in cells)

@@ -1,4 +1,4 @@
-"""The page of `benchmarks/speed.py`: how fast each engine is, how cost grows, and how far from the machine's limit."""
+"""The page of `benchmarks/speed.py`: speed of each engine, growth of cost, and distance to the machine's limit."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _on_cpu(case: dict[str, Any]) -> bool:
 
 
 def _rates(cases: Sequence[dict[str, Any]]) -> list[Panel]:
-    """Episodes a second of each case, one panel for each number of shots."""
+    """Plot episodes per second of each case, one panel per number of shots."""
     panels = []
     for shot in sorted({case["shot"] for case in cases}):
         mine = [case for case in cases if case["shot"] == shot]
@@ -66,7 +66,7 @@ def _rates(cases: Sequence[dict[str, Any]]) -> list[Panel]:
 
 
 def _growth(name: str, points: Sequence[tuple[int, float]]) -> Panel:
-    """Time of an episode as one size grows."""
+    """Plot time per episode as one size grows."""
 
     def paint(axes: Any) -> None:
         axes.plot(*zip(*points, strict=True), "o-", color=SERIES[0], linewidth=1.8)

@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Written:
-    """The files of a report, the page first, and what a person should know about them."""
+    """The files of a report, the page first, and notes about them."""
 
     files: tuple[Path, ...]
     notes: tuple[str, ...] = ()
 
 
 def write_report(folder: str | os.PathLike[str], outcome: RunResult) -> Written:
-    """Write a report into a folder, which is made if need be; each file is there whole or not at all.
+    """Write a report into a folder, which is created if needed; each file is written atomically.
 
     `index.html`, `report.md`, `tables.tex`, `cells.csv`, and `cells.parquet` where pyarrow is installed. The same
     outcome gives the same bytes. What a clock measured stands within `<time>` on the page, under the last heading of
@@ -77,7 +77,7 @@ def _write(path: Path, text: str) -> None:
 
 @dataclass(frozen=True)
 class Group:
-    """Rows of a table that stand together under one word."""
+    """Rows of a table under one heading."""
 
     label: str
     rows: tuple[tuple[Row, tuple[TableCell, ...]], ...]
@@ -85,7 +85,7 @@ class Group:
 
 @dataclass(frozen=True)
 class SheetView:
-    """A sheet, filled and drawn."""
+    """A sheet with its numbers and figures."""
 
     sheet: Sheet
     table: Sheet  # the same; of a figure, with its x axis downwards
@@ -97,7 +97,7 @@ class SheetView:
 
     @property
     def table_cells(self) -> list[TableCell]:
-        """Every place."""
+        """All table cells."""
         return [place for group in self.groups for _, line in group.rows for place in line]
 
     @property
@@ -114,7 +114,7 @@ class SheetView:
 
     @property
     def headings(self) -> list[tuple[str, int]]:
-        """Groups of columns that stand side by side, with their widths; none if no column has one."""
+        """Groups of adjacent columns, with their widths; empty if there are no groups."""
         groups = [(label, len(list(of))) for label, of in groupby(column.group for column in self.table.columns)]
         return groups if any(label for label, _ in groups) else []
 
@@ -143,20 +143,20 @@ class Section:
 
 @dataclass(frozen=True)
 class Maker:
-    """What cells were measured on: libraries and a machine."""
+    """Libraries and hardware that cells were measured with."""
 
     libraries: tuple[tuple[str, str], ...]
     hardware: str
 
 
 def maker(stored: StoredResult) -> Maker:
-    """Return what a cell was measured on."""
+    """Return libraries and hardware of a cell."""
     return Maker(tuple(stored.versions.items()), stored.hardware)
 
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that the page and the Markdown say, in the paper's order."""
+    """The content of the page and the Markdown, in the paper's order."""
 
     sections: tuple[Section, ...]
     tally: Tally
@@ -184,12 +184,12 @@ class Report:
 
     @property
     def verdicts(self) -> Counter[str]:
-        """How many judgements came out in which way."""
+        """The number of judgements by verdict."""
         return Counter(judgement.verdict for _, judgement in self.told)
 
 
 def gather(outcome: RunResult) -> Report:
-    """Set everything that was measured beside what the paper says."""
+    """Combine the measured numbers with the paper's."""
     names = _anchors([study.name for study in outcome.studies])
     sections = tuple(
         _section(study, name, judgements, outcome)
@@ -237,7 +237,7 @@ _TAKEN = ("main", "contents", "claims", "same-episodes", "missing", "cells", "ru
 
 
 def _anchors(names: Sequence[str]) -> list[str]:
-    """Return a name for each study that can stand in an address and is there once."""
+    """Return a unique anchor for each study."""
     taken, anchors = set(_TAKEN), []
     for name in names:
         plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "study"

@@ -1,4 +1,4 @@
-"""One place of a table or figure: what was measured here beside what the paper prints, in percent."""
+"""Cells of a table or figure: the measured number beside the paper's, in percent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Standing = Literal["level", "above", "below"]
 
 
 def standing(difference: float, reach: float) -> Standing:
-    """Say whether two intervals meet whose middles are `difference` apart and whose half-widths sum to `reach`."""
+    """Compare two intervals whose centres differ by `difference` and whose half-widths sum to `reach`."""
     return "level" if abs(difference) <= reach else "above" if difference > 0 else "below"
 
 
@@ -31,8 +31,8 @@ class TableCell:
     entry: Entry
     here: float | None = None
     half_width: float = 0.0
-    elsewhere: bool = False  # the paper's value is of another bank: there is nothing to judge
-    single: bool = False  # of one episode, which has no interval: nothing can be judged either
+    elsewhere: bool = False  # the paper's value is for another bank: not comparable
+    single: bool = False  # of one episode, which has no interval: not comparable
     pooled: bool = False  # of all queries together, which has no interval either
     best: bool = False  # of those measured in the same column and group
 
@@ -43,21 +43,21 @@ class TableCell:
 
     @property
     def difference(self) -> float | None:
-        """How far the measured number is above the paper's, where they can be compared."""
+        """Difference to the paper's value, if they can be compared."""
         if self.here is None or self.paper is None or self.elsewhere:
             return None
         return self.here - self.paper.mean
 
     @property
     def standing(self) -> Standing | None:
-        """`level` where the intervals meet, else `above` where it is better; a value printed without one is a point."""
+        """`level` if the intervals overlap, else `above` if better; a paper's value without interval is a point."""
         if self.difference is None or self.paper is None or self.single:
             return None
         return standing(sign(self.entry.metric) * self.difference, self.half_width + (self.paper.ci95 or 0.0))
 
     @property
     def worth(self) -> float:
-        """The measured number as one of which more is better, in percent; below everything where there is none."""
+        """The measured number, turned so that more is better; minus infinity if there is none."""
         return -math.inf if self.here is None else self.here if sign(self.entry.metric) > 0 else 100 - self.here
 
 
@@ -68,7 +68,7 @@ def texts(row: Row, heads: int) -> list[str]:
 
 
 def transposed(sheet: Sheet) -> Sheet:
-    """Return a figure's sheet with its x axis downwards: a row for each place on it, a column for each series."""
+    """Transpose the sheet of a figure: one row per x, one column per series."""
     rows = [
         Row(column.label or f"{column.x:g}", tuple(row.entries[i] for row in sheet.rows))
         for i, column in enumerate(sheet.columns)
@@ -78,7 +78,7 @@ def transposed(sheet: Sheet) -> Sheet:
 
 
 def measured(entry: Entry, results: Mapping[Cell, StoredResult]) -> TableCell:
-    """Return the place of an entry, with mean and half-width in percent where it was measured."""
+    """Return the table cell of an entry, with mean and half-width in percent if it was measured."""
     stored = None if entry.cell is None else results.get(entry.cell)
     if stored is not None and entry.metric in POOLED:
         value = stored.pooled(entry.metric)
@@ -90,14 +90,14 @@ def measured(entry: Entry, results: Mapping[Cell, StoredResult]) -> TableCell:
 
 
 def table_cells(sheet: Sheet, results: Mapping[Cell, StoredResult]) -> list[list[TableCell]]:
-    """Return the places of a sheet, row by row."""
+    """Return the table cells of a sheet, row by row."""
     elsewhere = bool(sheet.elsewhere)
     rows = [[replace(measured(entry, results), elsewhere=elsewhere) for entry in row.entries] for row in sheet.rows]
     return _with_best(sheet, rows)
 
 
 def _with_best(sheet: Sheet, rows: list[list[TableCell]]) -> list[list[TableCell]]:
-    """Mark the best measured number of each column and group, where there are two or more."""
+    """Mark the best measured number of each column and group that has two or more."""
     rivals: dict[tuple[str, int], list[float]] = defaultdict(list)
     for row, line in zip(sheet.rows, rows, strict=True):
         for i, place in enumerate(line):
@@ -115,10 +115,10 @@ def _with_best(sheet: Sheet, rows: list[list[TableCell]]) -> list[list[TableCell
 
 @dataclass(frozen=True)
 class Tally:
-    """How many places were measured, and how those stand that the paper has a value of the same bank for."""
+    """How many table cells were measured, and how they compare with the paper's values for the same bank."""
 
     measured: int
-    wanted: int  # places that could be measured if all banks were there
+    wanted: int  # cells that could be measured if all banks were found
     level: int
     above: int
     below: int
@@ -130,7 +130,7 @@ class Tally:
 
 
 def tally(all_places: Iterable[TableCell]) -> Tally:
-    """Count places."""
+    """Count table cells."""
     listed = list(all_places)
     stands = Counter(place.standing for place in listed)
     return Tally(

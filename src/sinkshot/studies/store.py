@@ -7,8 +7,8 @@
     machines   hardware and versions (JSON), each kind once.
     facts      what was measured of features themselves: question and answer (JSON), bank, version.
 
-A chunk is written in one transaction when it is done, so a kill costs what was being computed and no more. Several
-processes may write: SQLite keeps them apart, and equal chunks are equal.
+A chunk is written in one transaction when it is done, so a kill loses only unfinished chunks. Several processes may
+write at once: SQLite serialises them, and they compute the same numbers.
 
 Files of older formats lack columns: 1 has no AUPR and FPR95, 2 no macro accuracy, Brier score, log loss and histogram
 of confidences. They get them when they are opened for writing, and what was measured before stays readable without
@@ -77,7 +77,7 @@ JOIN machines ON machines.id = chunks.machine WHERE cell = ? ORDER BY first
 
 @dataclass(frozen=True)
 class StoredResult(Result):
-    """A measured cell as the store has it: a `Result`, and what it was measured on and by."""
+    """A cell in the store: a `Result`, and the bank, code, hardware and libraries behind it."""
 
     bank: BankKey = field(default_factory=lambda: BankKey("", ()))
     bank_hash: str = ""  # of the bank's content
@@ -90,7 +90,7 @@ class StoredResult(Result):
 
 
 class Store:
-    """A file of results. Made where there is none, unless it is opened for reading only."""
+    """A file of results, created if missing unless it is opened for reading only."""
 
     def __init__(self, path: Path, reading: bool = False) -> None:
         self.path = path
@@ -117,18 +117,18 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Leave the file."""
+        """Close the file."""
         self._database.close()
 
     def present(self, resolved: ResolvedCell) -> dict[int, int]:
-        """Return the chunks of a cell that are there: first episode and count of each."""
+        """Return the stored chunks of a cell: first episode -> count."""
         with self._sentences():
             cell = self._cell(resolved)
             rows = self._database.execute("SELECT first, count FROM chunks WHERE cell = ?", (cell,))
             return dict(rows.fetchall())
 
     def add(self, resolved: ResolvedCell, first: int, part: ChunkResult) -> None:
-        """Write a finished chunk. One that is there already stays if it has more episodes."""
+        """Add a finished chunk; an existing one with more episodes stays."""
         description = canonical({"hardware": part.machine.hardware, "versions": dict(part.machine.versions)})
         metrics = {"accuracy": part.accuracy, **part.metrics}
         measures = [_bytes(metrics[name]) if name in metrics else None for name in PER_EPISODE]
@@ -166,14 +166,14 @@ class Store:
             self._database.execute("INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?)", values)
 
     def everything(self) -> list[StoredResult]:
-        """Return every cell with the episodes that it has without a gap, the latest last."""
+        """Return every cell with its episodes up to the first gap, latest last."""
         with self._sentences():
             rows = self._database.execute("SELECT id, settings, seed, bank, engine, version FROM cells").fetchall()
             found = [self._stored(*row) for row in rows]
         return sorted((stored for stored in found if stored is not None), key=lambda stored: stored.finished)
 
     def _check(self, reading: bool) -> None:
-        """Refuse what is not ours or is damaged; make the tables of a new file."""
+        """Refuse foreign or damaged files; create the tables of a new one."""
         ask = self._database.execute
         if reading or ask("SELECT count(*) FROM sqlite_master").fetchone() != (0,):
             self._refuse_foreign()
@@ -190,9 +190,9 @@ class Store:
         self._refuse_foreign()
 
     def _write_ahead(self) -> None:
-        """Let no reader wait; where the file system cannot, SQLite stays as it is.
+        """Use write-ahead logging, so that readers never wait, if the file system allows it.
 
-        Of all that SQLite does, this alone does not wait for another that does the same at this moment.
+        This is the one SQLite command that fails instead of waiting for another process.
         """
         for _ in range(_TRIES):
             with suppress(sqlite3.OperationalError):
@@ -227,7 +227,7 @@ class Store:
         return None if row is None else int(row[0])
 
     def _stored(self, cell: int, settings: str, seed: int, bank: str, engine: str, version: str) -> StoredResult | None:
-        """Put the chunks of a cell together, as far as they follow each other from episode 0 on."""
+        """Join the chunks of a cell from episode 0 to the first gap."""
         measured: dict[str, list[NDArray[np.float64] | None]] = {name: [] for name in PER_EPISODE}
         histograms: dict[int, Confidence | None] = {}  # by where their episodes end
         seconds: dict[str, float] = {}
@@ -291,7 +291,7 @@ class Store:
 
     @contextmanager
     def _sentences(self) -> Iterator[None]:
-        """Turn what SQLite raises into something a person can act on."""
+        """Turn errors of SQLite into InputErrors."""
         try:
             yield
         except sqlite3.OperationalError as error:

@@ -46,7 +46,7 @@ class Images:
 
     @property
     def names(self) -> list[str]:
-        """What each image is known by, such as its path below the data set's folder."""
+        """Name of each image, such as its path below the data set's folder."""
         return [self.source.name(i) for i in range(len(self))]
 
     def pixels(self, indexes: Any) -> NDArray[np.uint8]:
@@ -100,7 +100,7 @@ class Images:
 
 
 def check(images: Images, *, decode: bool = False, subset: bool = False, progress: Progress | None = None) -> None:
-    """Look at every image before hours are spent; whatever is wrong comes out in one error that names it.
+    """Check every image before a long run; one error names all faults.
 
     The header of each is read, or with `decode` the whole image; classes are counted, and held against the official
     numbers where the data set is a known one, unless it is a `subset` on purpose.
@@ -109,7 +109,7 @@ def check(images: Images, *, decode: bool = False, subset: bool = False, progres
 
 
 def problems(images: Images, decode: bool, subset: bool, progress: Progress | None = None) -> Iterator[str]:
-    """Yield a sentence for each thing that is wrong with the images."""
+    """Yield a sentence per fault of the images."""
     yield from images.faults
     counts = dict(zip(images.class_names, np.bincount(images.labels, minlength=len(images.class_names)), strict=True))
     for name in (name for name, count in counts.items() if not count):
@@ -142,7 +142,7 @@ def complain(faults: list[str]) -> None:
 
 
 def fitted(opened: Opened, size: int | None, margin: float) -> NDArray[np.uint8]:
-    """Decode an image to [size, size, 3], as a person sees it: upright, RGB.
+    """Decode an image to [size, size, 3], upright (EXIF) and RGB.
 
     The short side is brought down to `margin` times the size, and the middle is cut out, as the field does at test
     time. Smaller images are enlarged to the size alone, so that nothing is cut away that was never there.

@@ -92,7 +92,7 @@ def guess(class_names: Collection[str]) -> DataSet | None:
 
 
 def split_name(given: str) -> str:
-    """Return base, validation, novel or all for what a person calls it."""
+    """Return base, validation, novel or all for any usual name of it."""
     name = _OTHER_WORDS.get(str(given), str(given))
     if name not in (*SPLITS, "all"):
         raise unknown_name("split", str(given), (*SPLITS, "all", *_OTHER_WORDS))

@@ -1,4 +1,4 @@
-"""What the field's pickles hold, read without running anything and taken for nothing that it is not."""
+"""Read the field's pickles without running code, and check the types of their content."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ Opened = Path | BytesIO | NDArray[np.uint8]
 
 
 class Source(Protocol):
-    """Images by number; `name` is what a person knows an image by."""
+    """Images by number; `name` identifies an image in messages."""
 
     def __len__(self) -> int: ...
     def name(self, index: int) -> str:  # noqa: D102

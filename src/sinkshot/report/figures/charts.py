@@ -50,7 +50,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Curve:
-    """A series of points and the place of its colour and marker."""
+    """A series of points, and the index of its colour and marker."""
 
     label: str
     points: Sequence[Point]
@@ -70,7 +70,7 @@ class Curve:
 
 
 def curves(axes: Any, series: Sequence[Curve], ticks: Sequence[tuple[float, str]], label: str, other: str = "") -> None:
-    """Curves with bands for their intervals, the paper's dashed under them.
+    """Plot curves with confidence bands, and the paper's dashed below them.
 
     With `other`, the paper's curve is of another bank and has an axis of its own at the right, of the same span.
     """
@@ -105,7 +105,7 @@ def curves(axes: Any, series: Sequence[Curve], ticks: Sequence[tuple[float, str]
 
 
 def _same_span(axes: Any, theirs: Any, series: Sequence[Curve]) -> None:
-    """Let one point of percent be as high on both axes, so that shapes can be compared."""
+    """Scale both axes equally, so that shapes can be compared."""
     here = np.concatenate([curve.here[:, 1] + side * curve.here[:, 2] for curve in series for side in (-1, 1)])
     paper = np.concatenate([curve.paper[:, 1] for curve in series])
     widest = 1.15 * max(np.ptp(here), np.ptp(paper), 0.5)
@@ -126,7 +126,7 @@ def paper_sign() -> Markup:
 
 
 def cloud(axes: Any, points: Sequence[NDArray[np.float64]], labels: Sequence[str]) -> None:
-    """Classes of points [n, 3] in space, seen in perspective."""
+    """Plot classes of points [n, 3] in perspective."""
     for i, mine in enumerate(points):
         colour, marker = SERIES[i % len(SERIES)], MARKERS[i % len(MARKERS)]
         axes.scatter(*mine.T, color=colour, marker=marker, s=13, linewidths=0, alpha=0.75)
@@ -141,7 +141,7 @@ def cloud(axes: Any, points: Sequence[NDArray[np.float64]], labels: Sequence[str
 
 
 def bars(axes: Any, labels: Sequence[str], shares: Sequence[float], colours: Sequence[str]) -> None:
-    """Shares in percent as bars from the top, written out at their ends."""
+    """Plot percentages as horizontal bars, with their values."""
     height = np.arange(len(labels))[::-1]
     for y, share, colour in zip(height, shares, colours, strict=True):
         axes.barh(y, share, color=colour, height=0.6)
@@ -154,7 +154,7 @@ def bars(axes: Any, labels: Sequence[str], shares: Sequence[float], colours: Seq
 
 
 def intervals(axes: Any, rows: Sequence[Interval], label: str, write: Callable[[float], str], zero: bool) -> None:
-    """Values with their intervals, one line each from the top, written out at the right; diamonds are the marks."""
+    """Plot values with intervals, one per line, values at the right; diamonds are the marks."""
     height = np.arange(len(rows))[::-1]
     for y, row in zip(height, rows, strict=True):
         if row.mark is not None:
@@ -185,7 +185,7 @@ def distributions(
 def histograms(
     axes: Any, bins: Sequence[NDArray[Any]], edges: NDArray[Any], label: str, count: str, colour: int = 0
 ) -> None:
-    """Counts of the same bins, told apart by colour and by dash."""
+    """Plot histograms over the same bins, in different colours and dashes."""
     for i, counts in enumerate(bins):
         paint = SERIES[(i + colour) % len(SERIES)]
         axes.stairs(counts, edges, color=paint, alpha=0.13, fill=True)
@@ -201,7 +201,7 @@ def histograms(
 
 
 def episode(axes: Any, points: Points, labels: Sequence[str]) -> None:
-    """An episode in the plane: supports as stars around their class's marker, a ring where a query is wrong."""
+    """Plot an episode in the plane: supports as stars, rings around misclassified queries."""
     for c in range(int(points.of_support.max()) + 1):
         colour, marker = SERIES[c % len(SERIES)], MARKERS[c % len(MARKERS)]
         mine = points.query[points.of_query == c].T

@@ -1,4 +1,4 @@
-"""Pictures of why the method works: the spread over episodes, the power transform, and one episode in the plane."""
+"""Figures that explain the method: accuracy over episodes, the power transform, and one episode in the plane."""
 
 from __future__ import annotations
 

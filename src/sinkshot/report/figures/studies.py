@@ -1,4 +1,4 @@
-"""The figures of studies: a sheet and what was measured for it become panels."""
+"""Figures of studies: draw a sheet and its results as panels."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Drawing:
 def draw(
     name: str, kind: StudyKind, sheet: Sheet, results: Mapping[Cell, StoredResult], facts: Mapping[str, Any] | None
 ) -> Drawing:
-    """Draw a sheet; `name` is unique on the page. A table has no drawing, and a fact that is not known has none."""
+    """Draw a sheet; `name` is unique on the page. Tables and unknown facts have no drawing."""
     if kind == "curve":
         return _curves(name, sheet, results)
     if kind == "distribution":

@@ -46,7 +46,7 @@ _STYLE: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Panel:
-    """One drawing, and what stands above it."""
+    """One drawing and its title."""
 
     title: str
     svg: Markup
@@ -63,7 +63,7 @@ class Key:
 def panel(
     name: str, title: str, alt: str, paint: Callable[[Any], None], height: float = 3.4, projection: str | None = None
 ) -> Panel:
-    """Draw on the axes of a new figure; `name` is unique on the page, `alt` says in words what is to be seen."""
+    """Draw on the axes of a new figure; `name` is unique on the page, `alt` is the text alternative."""
     from matplotlib import style
     from matplotlib.figure import Figure
 
@@ -78,7 +78,7 @@ def panel(
 
 
 def _inline(svg: str, name: str, alt: str) -> Markup:
-    """Make a drawing part of a page: its names unique there, its colours the page's, nothing that points outside."""
+    """Prepare an SVG for a page: unique ids, colours from CSS variables, no external references."""
     root = ET.fromstring(svg)
     for parent in root.iter():
         for child in [c for c in parent if c.tag.endswith(("}metadata", "}style"))]:
@@ -102,7 +102,7 @@ def _local(value: str, name: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Replace what no drawing can hold: control characters and bytes that never were text."""
+    """Replace control characters and undecodable bytes, which an SVG cannot hold."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
