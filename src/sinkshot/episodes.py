@@ -1,8 +1,7 @@
 """Which rows of a bank make each few-shot task: the protocols, and the draws behind them.
 
-Episode i is a function of (labels, protocol, seed, i) and its sizes alone. It is the same whether 100 or 10,000 are
-asked for, in one process or in forty, because every random number is a hash of where it is used. Classes and the rows
-within each come in the same order whatever the sizes: the support of a 1-shot episode begins that of its 5-shot twin.
+Episode i is a function of (labels, protocol, seed, i) and its sizes alone: every random number is a hash of its place.
+Classes and the rows of each come in the same order for all sizes: a 5-shot support begins with that of 1-shot.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ that does not.
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,134 +28,35 @@ from numpy.typing import NDArray
 from sinkshot import bpa
 from sinkshot.arrays import one_hot
 from sinkshot.bank import FeatureBank
+from sinkshot.chain import OF_TASK, Chain, Step, needs_base, parse, spell, split
 from sinkshot.errors import DataWarning, InputError
 from sinkshot.task import Array, Task
 
+__all__ = [
+    "BaseMean",
+    "Centring",
+    "Chain",
+    "Prepared",
+    "Step",
+    "apply",
+    "base_after",
+    "base_mean_of",
+    "centred_apart",
+    "centred_by_classes",
+    "centring",
+    "class_centre",
+    "needs_base",
+    "parse",
+    "refuse_negative",
+    "run",
+    "spell",
+    "split",
+    "warn_of_zero_rows",
+]
+
 EPSILON = 1e-6  # of the power transform
 BATCH_NORM_EPSILON = 1e-5
-_STEP = re.compile(r"(?P<power>Ps|P)(?P<beta>\d*\.?\d+)?|E|Mn|Ma|Mb|Mc|Z|B")
-_NAMES = "P, Ps, E, Mn, Ma, Mb, Mc, Z, B"
-_OF_TASK = ("Mn", "Ma", "Mc", "Z", "B")  # steps that need a task, not a row alone
-
-
-_WHOSE_MEAN = (
-    " M needs to know whose mean: Mn (the task's), Ma (supports and queries apart), Mb (the base classes') or Mc "
-    "(of the class means)."
-)
-
-
-@dataclass(frozen=True)
-class Step:
-    """One step of a chain.
-
-    Parameters
-    ----------
-    name : str
-        P, Ps, E, Mn, Ma, Mb, Mc, Z or B.
-    beta : float
-        The exponent of P and Ps.
-
-    See Also
-    --------
-    parse : Read a chain into steps.
-
-    Examples
-    --------
-    >>> from sinkshot.preprocess import Step
-    >>> str(Step("P", 0.4))
-    'P0.4'
-    """
-
-    name: str
-    beta: float = 0.5
-
-    def __str__(self) -> str:
-        return self.name if self.beta == 0.5 else f"{self.name}{self.beta:g}"
-
-
-Chain = tuple[Step, ...]
 BaseMean = Callable[[Chain], NDArray[Any]]
-
-
-def parse(chain: str) -> Chain:
-    """Read a chain such as "PEMnE".
-
-    Parameters
-    ----------
-    chain : str
-        Steps from left to right; "" for none.
-
-    Returns
-    -------
-    tuple of Step
-        The steps in order.
-
-    See Also
-    --------
-    spell : The inverse.
-
-    Examples
-    --------
-    >>> from sinkshot.preprocess import parse
-    >>> [step.name for step in parse("PEMnE")]
-    ['P', 'E', 'Mn', 'E']
-    """
-    if not isinstance(chain, str):
-        raise InputError(f"a chain is a string such as 'PEMnE', or '' for none; {chain!r} was given.")
-    steps: list[Step] = []
-    at, signed = 0, False
-    while at < len(chain):
-        match = _STEP.match(chain, at)
-        if match is None:
-            hint = _WHOSE_MEAN if chain[at] == "M" else ""
-            raise InputError(f"unknown preprocessing step {chain[at:]!r} in {chain!r}; the steps are {_NAMES}.{hint}")
-        beta = float(match["beta"] or 0.5)
-        if beta == 0:
-            raise InputError(f"the power in {chain!r} is 0, which makes all features equal; 0.5 is usual.")
-        step = Step(match["power"] or match[0], beta)
-        if step.name == "P" and signed:
-            raise InputError(f"P needs features >= 0, which does not hold after a mean is taken ({chain!r}); use Ps.")
-        signed = step.name != "B" and (signed or step.name in ("Mn", "Ma", "Mb", "Mc", "Z"))
-        steps.append(step)
-        at = match.end()
-    return tuple(steps)
-
-
-def spell(steps: Sequence[Step]) -> str:
-    """Write steps as a chain.
-
-    Parameters
-    ----------
-    steps : sequence of Step
-        The steps in order.
-
-    Returns
-    -------
-    str
-        The chain.
-
-    See Also
-    --------
-    parse : The inverse.
-
-    Examples
-    --------
-    >>> from sinkshot.preprocess import parse, spell
-    >>> spell(parse("P0.5EMnE"))
-    'PEMnE'
-    """
-    return "".join(str(step) for step in steps)
-
-
-def needs_base(steps: Sequence[Step]) -> bool:
-    """Whether the chain has a step that takes the mean of the base classes."""
-    return any(step.name == "Mb" for step in steps)
-
-
-def split(steps: Chain) -> tuple[Chain, Chain]:
-    """Cut a chain into what acts on each row alone, and may be applied to a bank once, and what needs the task."""
-    cut = next((i for i, step in enumerate(steps) if step.name in _OF_TASK), len(steps))
-    return steps[:cut], steps[cut:]
 
 
 class Centring(NamedTuple):
@@ -373,7 +273,7 @@ def base_mean_of(means: Mapping[str, NDArray[Any]], base: FeatureBank | None) ->
 
     def base_mean(before: Chain) -> NDArray[Any]:
         prefix = spell(before)
-        if any(step.name in _OF_TASK for step in before):
+        if any(step.name in OF_TASK for step in before):
             raise InputError(f"Mb cannot follow {prefix!r}: a task's own mean says nothing of the base classes.")
         if prefix in means:
             return means[prefix]

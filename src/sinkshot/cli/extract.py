@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sinkshot.cli._console import guarded, out, print_json, say
-from sinkshot.cli.limit_options import ImageFormats, MaxMemory
+from sinkshot.cli.limit_options import Decode, ImageFormats, MaxMemory
 from sinkshot.cli.set_option import parse_settings, parse_value
 from sinkshot.errors import InputError
 from sinkshot.progress import LINE_EVERY, ProgressReporter, duration
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @guarded  # more than 60 lines: one or more for each option
-def extract(
+def extract(  # long: one parameter for each option
     images: Annotated[Path, typer.Argument(help="Folder with one folder per class, or a known data set.")],
     target: Annotated[Path, typer.Option("--out", help="Feature bank to write, .safetensors.")],
     weights: Annotated[Path | None, typer.Option(help="Weights: .safetensors, .pt, .pth, .tar or .onnx.")] = None,
@@ -50,9 +50,7 @@ def extract(
         list[str] | None, typer.Option("--set", help="Option of the network, KEY=VALUE; repeatable.")
     ] = None,
     subset: Annotated[bool, typer.Option("--subset", help="Accept an incomplete data set.")] = False,
-    decode: Annotated[
-        bool, typer.Option("--decode", help="Decode every image before starting, not only its header.")
-    ] = False,
+    decode: Decode = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     max_memory: MaxMemory = None,
     image_formats: ImageFormats = None,

@@ -43,3 +43,5 @@ ImageFormats = Annotated[
         help="Another format of images that Pillow reads, such as PPM; may be repeated.",
     ),
 ]
+
+Decode = Annotated[bool, typer.Option("--decode", help="Decode every image before starting, not only its header.")]

@@ -13,7 +13,7 @@ import typer
 
 from sinkshot.cli._console import FAILED, exit_code, guarded, out, percent, print_json, say
 from sinkshot.cli._signals import receive
-from sinkshot.cli.limit_options import ImageFormats, MaxMemory
+from sinkshot.cli.limit_options import Decode, ImageFormats, MaxMemory
 from sinkshot.cli.set_option import parse_settings
 from sinkshot.errors import InputError
 from sinkshot.progress import ProgressReporter
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @guarded  # more than 60 lines: one or more for each option
-def train(
+def train(  # long: one parameter for each option
     images: Annotated[Path, typer.Argument(help="Folder with one folder per class, or a known data set.")],
     folder: Annotated[Path, typer.Option("--out", help="Folder of the run.")],
     recipe: Annotated[str, typer.Option(help="Recipe name or .toml file.")] = "modern",
@@ -46,9 +46,7 @@ def train(
     deterministic: Annotated[bool, typer.Option("--deterministic", help="Reproducible bit for bit.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write metrics for TensorBoard.")] = False,
     subset: Annotated[bool, typer.Option("--subset", help="Accept an incomplete data set.")] = False,
-    decode: Annotated[
-        bool, typer.Option("--decode", help="Decode every image before starting, not only its header.")
-    ] = False,
+    decode: Decode = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     max_memory: MaxMemory = None,
     image_formats: ImageFormats = None,

@@ -262,7 +262,7 @@ def _utf8(text: bytes) -> str:
     return text.decode("utf-8", "surrogatepass")
 
 
-def _steps() -> list[Callable[[_Machine], Any] | None]:
+def _steps() -> list[Callable[[_Machine], Any] | None]:  # long: a table, one entry for each opcode
     def pop(m: _Machine) -> Any:
         return m.stack.pop()
 

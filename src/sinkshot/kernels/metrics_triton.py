@@ -37,7 +37,7 @@ def judge(probabilities: Tensor, labels: Tensor) -> Judged:
 
 
 @triton.jit(do_not_specialize=["by_episode", "by_query", "episodes", "queries", "way"])
-def _judge(
+def _judge(  # long: one kernel with one parameter per line
     probabilities,
     labels,
     scores,

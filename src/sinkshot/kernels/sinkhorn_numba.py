@@ -14,7 +14,7 @@ from sinkshot.kernels.jit import announced, cached
 Floats = NDArray[Any]  # float32 or float64
 
 
-def _passes(
+def _passes(  # noqa: C901  plain loops, one after the other, for the compiler to vectorise
     kernel: Floats, target: Floats, fixed: Floats, clamped: bool, tolerance: float, most: int, out: Floats
 ) -> None:
     """Balance each episode's kernel [way, n] to its target [way], in turn; rows of `out` are the plans."""

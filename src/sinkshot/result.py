@@ -1,0 +1,305 @@
+"""What an evaluation returns: metrics of each episode, their means and confidence intervals, and paired comparisons."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkshot.calibration import CONFIDENCE, POOLED, Confidence
+from sinkshot.episodes import Recipe
+from sinkshot.errors import InputError
+from sinkshot.open_set import OPEN_SET
+
+
+@dataclass(frozen=True)
+class Result:
+    """Accuracy of one method on a set of episodes, with everything that decided it.
+
+    Attributes
+    ----------
+    method, preprocess, engine : str
+        What was run, after which chain, by which engine.
+    recipe : Recipe
+        How episodes were drawn.
+    per_episode : array of shape (R,)
+        Accuracy on the queries of known classes.
+    accuracy, ci95 : float
+        Mean accuracy in [0, 1], and the half-width of its 95 % confidence interval.
+    seconds : dict
+        Time by stage: sample, prepare, classify, total.
+    hyper : dict
+        Hyper-parameters, defaults included.
+    notes : tuple of str
+        What was used that nobody asked for.
+    auroc, aupr, fpr95 : float or None
+        Means of the open-set measures, under the protocol `open-set`.
+
+    See Also
+    --------
+    evaluate : Returns one.
+    compare : The paired difference of two.
+
+    Examples
+    --------
+    >>> import sinkshot
+    >>> bank = sinkshot.load("cifar-fs_wrn-28-10_novel")
+    >>> result = sinkshot.evaluate(bank, sinkshot.Recipe(episodes=30), method="ncm")
+    >>> result.method, result.preprocess, result.engine, result.per_episode.shape
+    ('ncm', 'PEMbE', 'numpy', (30,))
+    """
+
+    method: str
+    preprocess: str
+    recipe: Recipe
+    per_episode: NDArray[np.float64]  # [R] accuracy on the queries of known classes
+    seconds: dict[str, float]  # sample, prepare, classify, total
+    engine: str
+    hyper: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()  # what was taken that nobody asked for
+    macro_accuracy_per_episode: NDArray[np.float64] | None = None  # [R], as are the next two; see `calibration`
+    brier_per_episode: NDArray[np.float64] | None = None
+    nll_per_episode: NDArray[np.float64] | None = None
+    confidence: Confidence | None = None  # of all queries of known classes
+    auroc_per_episode: NDArray[np.float64] | None = None  # [R], under `open-set`, as are the next two
+    aupr_per_episode: NDArray[np.float64] | None = None
+    fpr95_per_episode: NDArray[np.float64] | None = None
+
+    @property
+    def episodes(self) -> int:
+        """Episodes evaluated."""
+        return len(self.per_episode)
+
+    @property
+    def accuracy(self) -> float:
+        """Mean accuracy, in [0, 1]."""
+        return float(self.per_episode.mean())
+
+    @property
+    def ci95(self) -> float:
+        """Half-width of the 95 % interval of the mean."""
+        return half_width(self.per_episode)
+
+    @property
+    def macro_accuracy(self) -> float | None:
+        """Mean over episodes of the accuracy within each class that is present, averaged over these classes."""
+        return self.mean("macro_accuracy")
+
+    @property
+    def brier(self) -> float | None:
+        """Mean squared distance of probabilities and truth, summed over classes: 0 to 2, less is better."""
+        return self.mean("brier")
+
+    @property
+    def nll(self) -> float | None:
+        """Log loss: mean of minus the natural logarithm of the probability of the true class; less is better."""
+        return self.mean("nll")
+
+    @property
+    def ece(self) -> float | None:
+        """Expected calibration error in 15 bins of confidence, over the queries of all episodes; less is better."""
+        return self.pooled("ece")
+
+    @property
+    def ece_null(self) -> float | None:
+        """The `ece` that a perfectly calibrated predictor with the same confidences would show on average."""
+        return self.pooled("ece_null")
+
+    @property
+    def aurc(self) -> float | None:
+        """Area under the risk-coverage curve over the queries of all episodes; less is better."""
+        return self.pooled("aurc")
+
+    @property
+    def coverage95(self) -> float | None:
+        """Largest share of queries, the most confident first, of which 95 % are labelled right."""
+        return self.pooled("coverage95")
+
+    @property
+    def coverage99(self) -> float | None:
+        """Largest share of queries, the most confident first, of which 99 % are labelled right."""
+        return self.pooled("coverage99")
+
+    @property
+    def auroc(self) -> float | None:
+        """Mean over episodes of the area under the ROC curve of unknown against known queries."""
+        return self.mean("auroc")
+
+    @property
+    def aupr(self) -> float | None:
+        """Mean over episodes of the area under the precision-recall curve, unknown queries being the positives."""
+        return self.mean("aupr")
+
+    @property
+    def fpr95(self) -> float | None:
+        """Mean over episodes of the share of known queries rejected where 95 % of the unknown are; less is better."""
+        return self.mean("fpr95")
+
+    def values(self, metric: str) -> NDArray[np.float64] | None:
+        """Return a metric of each episode.
+
+        Parameters
+        ----------
+        metric : str
+            The name of a metric: "accuracy", "macro_accuracy", "brier", "nll", and "auroc", "aupr", "fpr95" under
+            `open-set`.
+
+        Returns
+        -------
+        array of shape (R,) or None
+            None where the metric was not measured, or is one of all queries together.
+        """
+        return self.per_episode if metric == "accuracy" else getattr(self, f"{metric}_per_episode", None)
+
+    def mean(self, metric: str) -> float | None:
+        """Return the mean of a metric over episodes.
+
+        Parameters
+        ----------
+        metric : str
+            As in `values`.
+
+        Returns
+        -------
+        float or None
+            None where the metric was not measured.
+        """
+        return None if (values := self.values(metric)) is None else float(values.mean())
+
+    def pooled(self, metric: str) -> float | None:
+        """Return a metric of all queries together.
+
+        Parameters
+        ----------
+        metric : str
+            "ece", "ece_null", "aurc", "coverage95" or "coverage99".
+
+        Returns
+        -------
+        float or None
+            None where it was not measured.
+        """
+        return None if self.confidence is None else POOLED[metric](self.confidence)
+
+    def value(self, metric: str) -> float | None:
+        """Return any metric by its name.
+
+        Parameters
+        ----------
+        metric : str
+            As in `values` or `pooled`.
+
+        Returns
+        -------
+        float or None
+            None where it was not measured.
+        """
+        return self.pooled(metric) if metric in POOLED else self.mean(metric)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the object that `sinkshot eval --json` prints.
+
+        Returns
+        -------
+        dict
+            Plain Python values.
+        """
+        recipe = self.recipe
+        answer: dict[str, Any] = {
+            "method": self.method,
+            "preprocess": self.preprocess,
+            "way": recipe.way,
+            "shot": recipe.shot,
+            "query": recipe.query,
+            "episodes": self.episodes,
+            "protocol": recipe.protocol,
+            "seed": recipe.seed,
+            "accuracy": self.accuracy,
+            "ci95": self.ci95,
+            "engine": self.engine,
+            "seconds": self.seconds,
+        }
+        return answer | {name: v for name in (*CONFIDENCE, *OPEN_SET) if (v := self.value(name)) is not None}
+
+
+@dataclass(frozen=True)
+class Paired:
+    """How far method a is above method b on the same episodes.
+
+    Parameters
+    ----------
+    a, b : str
+        Names of the two.
+    difference : float
+        Mean difference in accuracy, a minus b.
+    ci95 : float
+        Half-width of its 95 % confidence interval.
+
+    See Also
+    --------
+    compare : Returns one.
+
+    Examples
+    --------
+    >>> from sinkshot import Paired
+    >>> better = Paired("bms", "ncm", difference=0.10, ci95=0.01)
+    >>> better.difference > better.ci95
+    True
+    """
+
+    a: str
+    b: str
+    difference: float
+    ci95: float
+
+
+class Interrupted(KeyboardInterrupt):
+    """An evaluation that was stopped; `result` holds the episodes that were finished, if any."""
+
+    def __init__(self, result: Result | None) -> None:
+        super().__init__()
+        self.result = result
+
+
+def half_width(values: NDArray[np.float64]) -> float:
+    """1.96 s / sqrt(R); zero for a single value."""
+    return 1.96 * float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+
+
+def compare(a: Result, b: Result, names: tuple[str, str] | None = None) -> Paired:
+    """Return the mean difference in accuracy of two results on the same episodes.
+
+    Parameters
+    ----------
+    a, b : Result
+        Results on episodes of the same recipe; the shorter one counts.
+    names : tuple of two str, optional
+        What to call them; their methods by default.
+
+    Returns
+    -------
+    Paired
+        The difference and the half-width of its 95 % confidence interval.
+
+    See Also
+    --------
+    evaluate : Returns results.
+
+    Examples
+    --------
+    >>> import sinkshot
+    >>> bank, recipe = sinkshot.load("cifar-fs_wrn-28-10_novel"), sinkshot.Recipe(episodes=50)
+    >>> bms, ncm = (sinkshot.evaluate(bank, recipe, method=name) for name in ("bms", "ncm"))
+    >>> apart = sinkshot.compare(bms, ncm)
+    >>> apart.a, apart.difference > apart.ci95
+    ('bms', True)
+    """
+    if replace(a.recipe, episodes=1) != replace(b.recipe, episodes=1):
+        raise InputError(f"results on other episodes cannot be paired: {a.recipe} and {b.recipe}.")
+    same = min(a.episodes, b.episodes)
+    difference = a.per_episode[:same] - b.per_episode[:same]
+    first, second = names or (a.method, b.method)
+    return Paired(first, second, float(difference.mean()), half_width(difference))

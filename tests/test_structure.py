@@ -1,0 +1,60 @@
+"""No file, function or copy grows beyond what a reader takes in at once, unless a comment beside it says why.
+
+A longer file has a line `# long: why`, and so has a longer function, on the line of its `def`. ruff holds complexity.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import sinkshot
+
+SOURCES = sorted(Path(sinkshot.__file__).parent.rglob("*.py"))
+LINES_OF_A_FILE, LINES_OF_A_FUNCTION, LINES_OF_A_COPY = 400, 60, 8
+REASON = "# long: "
+
+
+def too_long(text: str) -> list[str]:
+    """What is too long in a file without a reason; the docstring of a function does not count."""
+    lines = text.splitlines()
+    found = []
+    if len(lines) > LINES_OF_A_FILE and not any(line.startswith(REASON) for line in lines):
+        found.append(f"the file has {len(lines)} lines")
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and REASON not in lines[node.lineno - 1]:
+            documented = ast.get_docstring(node, clean=False) is not None
+            first = node.body[0]
+            length = (node.end_lineno or 0) - node.lineno + 1
+            length -= (first.end_lineno or 0) - first.lineno + 1 if documented else 0
+            if length > LINES_OF_A_FUNCTION:
+                found.append(f"{node.name} has {length} lines")
+    return found
+
+
+def test_files_and_functions_are_short_or_say_why_not():
+    found = {str(file): long for file in SOURCES if (long := too_long(file.read_text(encoding="utf-8")))}
+    assert not found
+
+
+def test_a_long_function_and_a_long_file_are_found_unless_they_have_a_reason():
+    body = "".join(f"    x = {i}\n" for i in range(61))
+    assert too_long("def f():\n" + body) == ["f has 62 lines"]
+    assert not too_long("def f():  # long: a table\n" + body)
+    assert too_long("x = 0\n" * 401) == ["the file has 401 lines"]
+    assert not too_long("# long: a table\n" + "x = 0\n" * 401)
+
+
+def test_nothing_is_written_twice():
+    similar = pytest.importorskip("pylint.checkers.symilar").Symilar(
+        min_lines=LINES_OF_A_COPY, ignore_comments=True, ignore_docstrings=True
+    )
+    for file in SOURCES:
+        with file.open(encoding="utf-8") as stream:
+            similar.append_stream(str(file), stream)
+    copies = [
+        f"{lines} lines in {', '.join(str(place) for place in places)}" for lines, places in similar._compute_sims()
+    ]
+    assert not copies
