@@ -40,6 +40,7 @@ ROWS = (300 << 20) // 256
 LABELS = array(np.zeros(3, np.int64))
 
 
+@pytest.mark.slow
 def test_an_archive_that_unpacks_to_much_more_is_refused_before_it_does(tmp_path, monkeypatch):
     features = [header((ROWS, 64)), *ZEROS]
     file = archive(tmp_path / "x.npz", features=features, labels=LABELS)

@@ -68,6 +68,7 @@ def refused(path, message, **options):
     assert not children(), "a process is left"
 
 
+@pytest.mark.slow
 def test_a_network_that_asks_for_20_gigabytes_is_ended(tmp_path):
     shape = np.array([5_000, 1_000_000], np.int64)
     size = helper.make_tensor("value", TensorProto.FLOAT, [1], [1.0])
@@ -82,6 +83,7 @@ def test_a_network_that_asks_for_20_gigabytes_is_ended(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_a_network_that_never_answers_is_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(networks, "NETWORK_SECONDS", limits.Limit(3, "seconds", ""))
     nodes, true = endless()
@@ -89,6 +91,7 @@ def test_a_network_that_never_answers_is_ended(tmp_path, monkeypatch):
     refused(path, r"x\.onnx does not run on an image of 16 pixels \(it did not answer within 3 seconds")
 
 
+@pytest.mark.slow
 def test_networks_that_are_none_are_refused_in_a_sentence(tmp_path):
     constant = [
         node("Constant", [], ["features"], value=helper.make_tensor("v", TensorProto.FLOAT, [1, 2], [1.0, 2.0]))

@@ -54,6 +54,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", HOSTILE)
 def test_a_pickle_made_to_break_the_reader_is_refused_in_a_sentence(tmp_path, case):
     content, message = HOSTILE[case]
@@ -116,6 +117,7 @@ def cifar(path, train, compressed=True):
     return path
 
 
+@pytest.mark.slow
 def test_a_gzip_of_the_layout_of_cifar_unpacks_to_no_more_than_it_may(tmp_path):
     file = tmp_path / "cifar-100-python.tar.gz"
     whole = {"fine_labels": [0], "data": np.zeros((1, 3072), np.uint8)}

@@ -42,6 +42,7 @@ def test_brackets_in_strings_and_comments_are_not_counted():
     assert texts.toml(written)["z"] == [[[1.5, 2.5]]]
 
 
+@pytest.mark.slow
 def test_the_lines_of_a_long_file_are_found_in_linear_time(tmp_path):
     file = tmp_path / "long.toml"
     file.write_text("x = [\n" + "1,\n" * 200_000 + "]\n")

@@ -18,6 +18,7 @@ from sinkshot.errors import InputError  # noqa: E402
 KINDS = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zipped", [True, False])
 def test_checkpoints_are_read_as_torch_reads_them(tmp_path, zipped):
     base = torch.arange(24.0).reshape(2, 3, 4)
@@ -85,6 +86,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", HOSTILE)
 def test_a_forged_checkpoint_is_refused_in_a_sentence(tmp_path, case):
     data, members = HOSTILE[case]
@@ -95,6 +97,7 @@ def test_a_forged_checkpoint_is_refused_in_a_sentence(tmp_path, case):
     assert len(str(error.value)) < 1_000
 
 
+@pytest.mark.slow
 def test_a_storage_that_unpacks_to_much_more_is_refused_before_it_does(tmp_path):
     count = 100 << 20
     file = made(tmp_path / "w.pt", tensor(count=count), [("data/0", bytes(4 * count))], zipfile.ZIP_DEFLATED)

@@ -13,6 +13,7 @@ from sinkshot.methods.ease import ease
 from sinkshot.preprocess import apply
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_scores_and_accuracy_are_those_of_the_public_code_one_episode_at_a_time(kind):
     check("ease-siamese", kind, tolerance=1e-6, count=60)

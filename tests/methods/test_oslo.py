@@ -15,6 +15,7 @@ CASES = [("oslo", "oslo", None), ("oslo", "oslo-sqrt", "PsMnE"), ("ostim", "osti
 KINDS = ("5w1s15q", "5w5s15q")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("name", "file", "chain"), CASES)
 def test_scores_and_closed_accuracy_are_those_of_the_public_code(name, file, chain, kind):

@@ -13,6 +13,7 @@ from sinkshot.preprocess import apply, parse, run
 SIZES = [("balanced", 10, 3, 10), ("dirichlet", 7, 1, 6), ("balanced", 3, 2, 5)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["pt-map", "bpa-map"])
 def test_scores_and_accuracy_are_those_of_the_public_code_one_episode_at_a_time(name, kind):

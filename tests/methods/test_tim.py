@@ -66,6 +66,7 @@ def test_scores_and_accuracy_are_those_of_the_published_code(name, kind):
     check(name, kind, logits=True, count=2, tolerance=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_alternating_directions_are_those_of_the_published_code(kind):
     check("tim-adm", kind, logits=True, tolerance=1e-4)

@@ -222,6 +222,7 @@ def the_board(outcome):
     return board(study, study.sheets[0], outcome.results)
 
 
+@pytest.mark.slow
 def test_differences_are_paired_and_cut_to_the_episodes_that_both_saw(outcome, bank):
     ranks = {rank.label: rank for rank in the_board(outcome).ranks}
     recipe = sinkshot.Recipe(way=4, query=5, episodes=15)

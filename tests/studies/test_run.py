@@ -45,6 +45,7 @@ def query(place, text):
         return database.execute(text).fetchall()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 3])
 def test_numbers_are_those_of_one_evaluation(place, blobs, catalogue, workers):
     outcome = measured(place, catalogue, *SOME, workers=workers)
@@ -58,6 +59,7 @@ def test_numbers_are_those_of_one_evaluation(place, blobs, catalogue, workers):
             np.testing.assert_array_equal(stored.auroc_per_episode, alone.auroc_per_episode)
 
 
+@pytest.mark.slow
 def test_what_is_there_is_not_measured_again_unless_asked(place, catalogue):
     measured(place, catalogue, *SOME, workers=1)
     query(place, "UPDATE chunks SET finished = 'before'")
@@ -100,6 +102,7 @@ def test_a_damaged_bank_is_said_and_the_rest_is_measured(tmp_path, place, blobs)
     assert "broken_net_novel.safetensors" in outcome.missing[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_cell_that_cannot_be_measured_does_not_stop_the_others(tmp_path, place, blobs, workers):
     signed = FeatureBank(np.array(blobs.features) - 1, blobs.labels, blobs.class_names)
@@ -126,6 +129,7 @@ def test_facts_about_features_are_measured_and_kept(place, catalogue):
 LONG = tuple(cell("bms", shot=2, hyper={"epochs": 10, "lam": float(lam)}, episodes=2000) for lam in range(5, 8))
 
 
+@pytest.mark.slow
 def test_workers_share_the_cores_out_among_them():
     answers = [str(error) for _, error in in_processes([CoresOfWorker(), CoresOfWorker()], 2)]
     assert answers == 2 * [str(max(1, threads.cores() // 2))]
@@ -147,6 +151,7 @@ class Unforeseen(CoresOfWorker):
         raise type("Local", (Exception,), {})("only here")
 
 
+@pytest.mark.slow
 def test_an_unforeseen_error_in_a_worker_comes_home():
     with pytest.raises(RuntimeError, match="Local: only here"):
         list(in_processes([Unforeseen(), Unforeseen()], 2))
@@ -188,6 +193,7 @@ def alter(file, how, other):
         other.save(file)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "workers"),
     [

@@ -92,6 +92,7 @@ PAIRS = st.dictionaries(KEYS, VALUES, max_size=4).map(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(PAIRS, min_size=1, max_size=4), st.lists(PAIRS, max_size=3))
 def test_texts_of_any_shape_are_walked_as_tomllib_reads_them(sheets, rows):
     text = sheets[0] + "".join(f"\n[[sheets]]\n{pairs}" for pairs in sheets[1:])
