@@ -1,0 +1,73 @@
+"""Put every command into every fault and write what came of it to docs/faults.md.
+
+    python tools/make_faults_page.py [--only COMMAND ...]
+
+It takes some minutes. Exit code 1: something does not hold, and the page says what.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT / "tests" / "faults"), str(ROOT / "tests" / "backbones")]
+
+from harness import Harness, Run, cannot_be_tried  # noqa: E402
+from table import COMMANDS, FAULTS, Fault  # noqa: E402
+
+PAGE = ROOT / "docs" / "faults.md"
+HEAD = """# Faults
+
+What happens to a command when the machine under it fails. Each cell below is the exit code of a real process that met
+the fault of its row. For each of them it was checked that
+
+- standard error has one sentence where the code is not 0, never a traceback, and never "This is a bug in SinkShot";
+- no file is left but results that are whole and the named state in which unfinished work is kept;
+- the same command, run again without the fault, gives the same bytes as one that met none, but for times.
+
+Codes: 0 done, 1 failed, 2 refused, 143 ended by SIGTERM after what was finished was kept and said, -9 and -15 ended by
+the signal itself (-15: before the command had begun). What the system refuses in the middle of a
+write is an error of that file, with its path.
+
+Made by `python tools/make_faults_page.py`; the table itself is `tests/faults/table.py`, and `make test-long` runs it.
+
+"""
+
+
+def main() -> None:
+    """Write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=COMMANDS, default=list(COMMANDS))
+    names: list[str] = parser.parse_args().only
+    broken: list[str] = []
+    lines = [f"| fault | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]
+    with tempfile.TemporaryDirectory() as scratch:
+        harness = Harness(Path(scratch))
+        for fault_name, fault in FAULTS.items():
+            cells = [_cell(harness, name, fault_name, fault, broken) for name in names]
+            lines.append(f"| {fault.what} | {' | '.join(cells)} |")
+            print(lines[-1], flush=True)
+    text = HEAD + "\n".join(lines) + "\n"
+    if broken:
+        text += "\n## What does not hold\n\n" + "\n".join(f"- {sentence}" for sentence in broken) + "\n"
+    if names == list(COMMANDS):
+        PAGE.write_text(text, encoding="utf-8")
+    for sentence in broken:
+        print(sentence)
+    sys.exit(1 if broken else 0)
+
+
+def _cell(harness: Harness, name: str, fault_name: str, fault: Fault, broken: list[str]) -> str:
+    if reason := cannot_be_tried(fault):
+        return f"not tried: {reason}"
+    run: Run
+    run, wrong = harness.wrong(name, fault_name)
+    broken.extend(f"`{name}`, {fault.what}: {' '.join(sentence.split())}" for sentence in wrong)
+    return f"**{run.code}**" if wrong else str(run.code)
+
+
+if __name__ == "__main__":
+    main()
