@@ -153,15 +153,15 @@ def attempt(extra: str, wheel: Path) -> str:
     """Install one extra into a fresh environment and run its trial; return what went wrong, or nothing."""
     with tempfile.TemporaryDirectory(prefix=f"sinkshot-{extra}-") as name:
         place = Path(name)
-        venv.create(place / "venv", with_pip=True)
+        venv.create(place / "venv")  # the pip at hand installs into it
         python = place / "venv" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
         wanted = f"{wheel}" if extra == "core" else f"{wheel}[{extra}]"
         script, work = place / "trial.py", place / "work"
         script.write_text(TRIALS[extra], encoding="utf-8")
         work.mkdir()
         try:
-            pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-            run([*pip, "--constraint", ROOT / "constraints.txt", wanted], work)
+            pip = [sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check", "install", "--quiet"]
+            run([*pip, "--no-compile", "--constraint", ROOT / "constraints.txt", wanted], work)
             run([python, script], work)
         except subprocess.CalledProcessError as error:
             return f"{' '.join(map(str, error.cmd))[-120:]} exited with {error.returncode}:\n{error.stdout[-1500:]}"
