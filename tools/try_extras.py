@@ -112,6 +112,26 @@ reproduce()
 import pyarrow.parquet
 assert pyarrow.parquet.read_table("sinkshot-report/cells.parquet").num_rows == 1
 """
+LABEL = """
+import csv, pathlib, subprocess, sys
+
+def label(*words):
+    subprocess.run([sys.executable, "-m", "sinkshot", "label", *words], check=True)
+    with open("labels/labels.csv", newline="") as file:
+        return list(csv.DictReader(file))
+"""
+LABEL_IMAGES = """
+pathlib.Path("photos/_unlabeled").mkdir()
+for name in ("cat", "dog"):
+    pathlib.Path("photos", name, "3.png").rename(f"photos/_unlabeled/{name}.png")
+assert len(label("photos")) == 8
+"""
+LABEL_TEXTS = """
+texts = {"the cat sleeps": "cat", "a cat purrs": "cat", "the dog barks": "dog", "a dog bites": "dog", "my cat eats": ""}
+with open("texts.csv", "w", newline="") as file:
+    csv.writer(file).writerows([("text", "label"), *texts.items()])
+assert len(label("texts.csv", "--text", "text")) == 5
+"""
 TESTS = f"""
 import subprocess, sys
 words = ["-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "tests/test_bank.py", "tests/test_preprocess.py"]
@@ -130,6 +150,8 @@ TRIALS = {
     "gpu": GPU,
     "dask": STUDY + DASK,
     "parquet": STUDY + PARQUET,
+    "images": IMAGES + LABEL + LABEL_IMAGES,
+    "text": LABEL + LABEL_TEXTS,
     "test": TESTS,
     "dev": TESTS,
     "docs": DOCS,

@@ -12,6 +12,7 @@ GROUPS = {
     "Features": ["FeatureBank", "load"],
     "Episodes": ["Recipe", "draw", "Episodes"],
     "Evaluation": ["evaluate", "Result", "compare", "Paired", "tune"],
+    "Labelling": ["label", "Labelled"],
     "Classifiers": [],  # estimators, as `sinkshot.estimators` lists them
     "Methods": ["METHODS", "register", "Task", "Scores"],
     "Errors and warnings": ["InputError", "DataWarning"],
