@@ -1,4 +1,4 @@
-"""Run a compiled engine over many episodes: batches in threads, and a word to the person while it is being compiled."""
+"""Compile kernels with numba, cache them on disk, and run them over batches of episodes in threads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COMPILED_IN = (Path(__file__).parent, Path(settings.__file__).parent)  # whose 
 
 
 def cached(function: Callable[..., Any], **options: Any) -> Any:
-    """Compile a function and keep the machine code on disk, where there is a folder that can be written.
+    """Compile a function and cache its machine code on disk, where a folder can be written.
 
     Numba looks for changes in the function's own file; an engine is made of several, so a digest is part of its name.
     """
@@ -38,12 +38,12 @@ def cached(function: Callable[..., Any], **options: Any) -> Any:
 
 
 def engine(function: Callable[..., Any]) -> Any:
-    """Compile a loop over episodes that other threads may run beside."""
+    """Compile a loop over episodes that releases the GIL."""
     return cached(function, nogil=True, fastmath={"contract"})
 
 
 class _Announcement(event.Listener):  # type: ignore[misc]
-    """Says once in a process that an engine is being compiled, when it is: those that follow are parts of one wait."""
+    """Logs once per process that a kernel is being compiled."""
 
     said = False
 
@@ -51,7 +51,7 @@ class _Announcement(event.Listener):  # type: ignore[misc]
         self.engines = engines
 
     def on_start(self, compilation: Any) -> None:
-        """Speak for whole engines, not for their parts."""
+        """Log for whole kernels, not for their parts."""
         if compilation.data["dispatcher"] in self.engines and not _Announcement.said:
             _Announcement.said = True
             logging.getLogger("sinkshot").info("compiling the CPU engine (once; the next run finds it on disk)")
@@ -61,7 +61,7 @@ class _Announcement(event.Listener):  # type: ignore[misc]
 
 
 def announced(*engines: Any) -> AbstractContextManager[object]:
-    """Tell the person if one of these engines has to be compiled inside the `with`."""
+    """Log if one of these kernels has to be compiled inside the `with`."""
     telling: AbstractContextManager[object] = event.install_listener("numba:compile", _Announcement(engines))
     return telling
 

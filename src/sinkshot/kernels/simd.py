@@ -173,7 +173,7 @@ def _exponent(context: Any, builder: Any, sig: Any, args: Any) -> Any:
 
 
 def part(function: Callable[..., Any]) -> Any:
-    """Compile one step of an episode: called by compiled code alone, it needs no face towards Python."""
+    """Compile one step of an episode, called by compiled code alone: no Python wrapper."""
     return njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy", fastmath={"contract"})(function)
 
 
