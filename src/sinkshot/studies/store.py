@@ -35,6 +35,7 @@ from sinkshot.calibration import Confidence
 from sinkshot.episodes import Recipe
 from sinkshot.errors import InputError
 from sinkshot.evaluate import Result
+from sinkshot.foreign.files import is_regular
 from sinkshot.metrics import PER_EPISODE
 from sinkshot.studies.chunks import ChunkResult
 from sinkshot.studies.resolve import ResolvedCell, canonical
@@ -89,6 +90,10 @@ class StoredResult(Result):
     settings: str = ""  # canonical JSON of all that a person sets but the seed
 
 
+_DAMAGE = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What values of another kind than ours raise where they are used."""
+
+
 class Store:
     """A file of results, created if missing unless it is opened for reading only."""
 
@@ -98,7 +103,7 @@ class Store:
             raise InputError(
                 f"there is no file {path}; give a store of results, such as sinkshot-report/results.sqlite."
             )
-        if path.is_dir() or not path.parent.is_dir():
+        if (path.exists() and not is_regular(path)) or not path.parent.is_dir():
             raise InputError(f"cannot keep results in {path}: give the path of a file in an existing folder.")
         with self._sentences():
             self._database = _open_for_reading(path) if reading else sqlite3.connect(path, timeout=_PATIENCE)
@@ -296,7 +301,7 @@ class Store:
             yield
         except sqlite3.OperationalError as error:
             raise InputError(f"the store {self.path} cannot be used: {error}.") from error
-        except (sqlite3.DatabaseError, ValueError, KeyError, TypeError) as error:
+        except (sqlite3.DatabaseError, *_DAMAGE) as error:
             if isinstance(error, InputError):
                 raise
             raise InputError(
