@@ -276,8 +276,8 @@ def test_all_that_is_wrong_is_named_at_once(tmp_path):
     assert told[0] == "4 things are wrong with the images:"
     assert [line.strip() for line in told[1:]] == [
         "class 'emu' has no images",
-        "crow/001.png: it is no image, or a damaged one",
-        "finch/000.png: it is no image, or a damaged one",
+        "crow/001.png: it is damaged or not an image",
+        "finch/000.png: it is damaged or not an image",
         "heron/002.png: the file is missing",
     ]
 

@@ -193,8 +193,8 @@ def test_what_is_wrong_with_base_and_validation_images_is_told_at_once_and_a_sub
     (tmp_path / "set" / "apple" / "000.png").write_bytes(b"no image")
     (tmp_path / "set" / "otter" / "006.png").write_bytes(b"no image")
     done = sinkshot(*words, "--subset")
-    assert "apple/000.png: it is no image" in done.stderr
-    assert "otter/006.png: it is no image" in done.stderr
+    assert "apple/000.png: it is damaged or not an image" in done.stderr
+    assert "otter/006.png: it is damaged or not an image" in done.stderr
     for name in ("apple/000.png", "otter/006.png"):
         (tmp_path / "set" / name).unlink()
     assert sinkshot(*words, "--subset").returncode == 0
@@ -203,7 +203,10 @@ def test_what_is_wrong_with_base_and_validation_images_is_told_at_once_and_a_sub
 def test_missing_images_and_images_that_are_none_are_named(toy, tmp_path):
     broken = patterns(tmp_path / "broken", 3, 4, 0)
     (broken / "broken01" / "002.png").write_bytes(b"not an image")
-    for place, answer in ((broken, "broken01/002.png: it is no image"), (tmp_path / "nowhere", "does not exist")):
+    for place, answer in (
+        (broken, "broken01/002.png: it is damaged or not an image"),
+        (tmp_path / "nowhere", "does not exist"),
+    ):
         done = sinkshot("train", place, "--recipe", toy / "toy.toml", "--out", tmp_path / "run", *CPU)
         assert done.returncode == 2
         assert answer in done.stderr

@@ -47,7 +47,7 @@ def refused(path, message, **options):
 @pytest.mark.parametrize("suffix", ["png", "jpg", "gif", "bmp", "tif", "webp"])
 def test_a_file_that_would_start_ghostscript_is_no_image(tmp_path, suffix, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    refused(folder(tmp_path, **{f"x_{suffix}": EPS}), rf"other/x\.{suffix}: it is no image")
+    refused(folder(tmp_path, **{f"x_{suffix}": EPS}), rf"other/x\.{suffix}: it is damaged or not an image")
     assert not (tmp_path / "it-ran").exists()
 
 
@@ -86,7 +86,7 @@ def test_a_thin_image_is_read_where_it_is_not_endless(tmp_path):
 
 def test_names_of_images_are_shown_with_control_characters_escaped(tmp_path):
     path = folder(tmp_path, **{"x\x1b[31m\n_png": b"nothing"})
-    refused(path, r"other/x\\x1b\[31m\\n\.png: it is no image")
+    refused(path, r"other/x\\x1b\[31m\\n\.png: it is damaged or not an image")
 
 
 def test_lists_name_no_images_outside_of_their_folder(tmp_path):

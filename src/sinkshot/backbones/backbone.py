@@ -1,4 +1,4 @@
-"""A backbone: a trained network together with what it must be shown, whoever made it."""
+"""A backbone: a trained network with the size and normalisation of its images."""
 
 from __future__ import annotations
 

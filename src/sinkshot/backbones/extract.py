@@ -63,17 +63,16 @@ def extract(
 ) -> Extracted:
     """Write the features of all images to the bank `out`, with at most one chunk in memory.
 
-    A run that was stopped, however hard, is taken up where its last chunk ended, and ends with the same bytes on the
-    same machine; if images that it had done have changed since, it begins anew and says so. Give images that were
-    `check`ed. Those of the base split get their means stored with them; `base` are means to store with others, as
-    `base_means_in` reads them.
+    A stopped run, even a killed one, continues after its last chunk, and ends with the same bytes on the same machine;
+    if images that it had used have changed, it starts again and says so. `check` the images first. For images of the
+    base split, their means are stored too; `base` are means to store for others, as `base_means_in` reads them.
 
     Parameters
     ----------
     backbone : Backbone
         As `checkpoints.load` returns it; images should have its size.
     batch : int
-        Images a step.
+        Batch size.
     device : str
         auto, cpu, cuda or cuda:1 and so on.
     precision : str
@@ -81,9 +80,9 @@ def extract(
     store : str
         float16 or float32.
     meta : mapping, optional
-        More to store as provenance.
+        Further provenance to store.
     progress : callable, optional
-        Called with the number of images done and of all.
+        Called with the number of images done and in total.
     """
     whole("batch", batch, 1)
     if precision not in PRECISIONS:

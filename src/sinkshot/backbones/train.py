@@ -1,6 +1,6 @@
 """Training: from labelled images and a recipe to the weights of a backbone.
 
-A run lives in a folder: `state.safetensors` (from which it goes on exactly), `metrics.csv`, `recipe.json`, and the
+A run lives in a folder: `state.safetensors` (from which it continues exactly), `metrics.csv`, `recipe.json`, and the
 weights `last.safetensors` and, where there are validation images, `best.safetensors`. While it goes on, `run.lock`
 keeps others out.
 """
@@ -70,27 +70,27 @@ def train(
     recipe : TrainingRecipe
         See `recipes.read`.
     folder : path
-        Where the run lives; made if need be.
+        Folder of the run; created if needed.
     validation : Images, optional
         Of other classes: few-shot accuracy on them chooses the best weights. Without it there are only the last.
     device, devices : str, int
         "cpu", "cuda" or "auto", and how many of them, one process each: this program is run again for each other.
     max_seconds : float, optional
-        Stop and save after so long; `resume` goes on as if nothing had happened.
+        Save and stop after this many seconds; `resume` continues exactly.
     save_seconds : float
-        Save the state that often.
+        Seconds between saves.
     resume : bool
-        Go on with the run in the folder, if there is one.
+        Continue the run in the folder, if there is one.
     deterministic : bool
         Let torch use no algorithm whose result may differ from run to run.
     tensorboard : bool
-        Write metrics for TensorBoard too.
+        Also write metrics for TensorBoard.
     hold : str
         Whether all pixels are held on the device: "yes", "no" (they stream), or "auto", where they fit.
     progress_seconds : float, optional
-        Time between lines of progress where standard error is no terminal; None: silence.
+        Seconds between lines of progress if standard error is not a terminal; None for silence.
     stop : callable
-        Asked after each step; once it says so, the run saves and stops.
+        Called after each step; if it returns True, the run saves and stops.
     """
     begin = time.monotonic()
     place = Path(folder)

@@ -26,7 +26,7 @@ from sinkshot.tuning import tune as search
 _EASY = 0.995  # above this, too few errors are left to choose by
 
 
-@guarded
+@guarded  # more than 60 lines: one or more for each option
 def tune(
     features: Annotated[str, typer.Argument(help="Feature bank of the validation classes: a file or a bundled name.")],
     method: Annotated[str, typer.Option(help="Method to tune.")] = "bms",

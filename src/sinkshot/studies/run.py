@@ -131,7 +131,7 @@ def run(
     except (BankChanged, UnsuitableWorker) as reason:
         raise InputError(
             f"{reason} {meter.done} of {meter.cells} cells are finished and kept in {store.path}. With the features as "
-            "they were, the same command goes on from there; with others it begins anew."
+            "they were, the same command continues; with others it starts again."
         ) from reason
     results: dict[Cell, StoredResult] = {}
     for cell, resolved in cells.items():
@@ -189,7 +189,7 @@ def _trust_banks(_chunk: Chunk) -> None:
 
 
 def _check_banks(chunk: Chunk) -> None:
-    """Refuse to go on with features that are not those that the run began with."""
+    """Refuse features that have changed since the run began."""
     for source in filter(None, (chunk.resolved.bank, chunk.resolved.base)):
         source.check_unchanged()
 

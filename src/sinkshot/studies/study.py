@@ -101,7 +101,7 @@ class Sheet:
     heads: tuple[str, ...] = ("Method",)  # over `Row.label` and `Row.details`
     axis: str = ""  # what x is, in a figure
     elsewhere: str = ""  # the paper's values are for this other bank: compare shapes, not values
-    measure: Measure | None = None  # instead of rows, for the kinds that are no table or curve
+    measure: Measure | None = None  # instead of rows, for kinds other than table and curve
     paper: Mapping[str, Any] = field(default_factory=dict)  # the paper's values of a measure
     transfer: bool = False  # about one bank, and repeated for every other
 

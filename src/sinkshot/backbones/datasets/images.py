@@ -198,7 +198,7 @@ def _reason(error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
         return "the file is missing"
     if isinstance(error, UnidentifiedImageError):
-        return "it is no image, or a damaged one"
+        return "it is damaged or not an image"
     if isinstance(error, InputError):
         return str(error)
     return f"it cannot be read ({getattr(error, 'strerror', None) or error})"
