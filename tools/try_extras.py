@@ -84,6 +84,14 @@ else:  # without a card it must say so, and torch must do the work on the CPU
     result = sinkshot.evaluate(bank, recipe, method="bms", device="cpu", engine="torch")
 assert result.accuracy > 0.8, result
 """
+JAX = """
+import jax.numpy as jnp
+from sinkshot import METHODS, Task
+support = jnp.asarray([[[1.0, 0.0], [0.0, 1.0]]])
+answers = METHODS["ncm"](Task(support, jnp.asarray([[0, 1]]), support, way=2)).probabilities
+assert type(answers).__module__.startswith("jax"), type(answers)
+assert answers.argmax(axis=-1).tolist() == [[0, 1]], answers
+"""
 STUDY = """
 import pathlib, subprocess, sys
 pathlib.Path("study.toml").write_text('''
@@ -148,6 +156,7 @@ TRIALS = {
     "timm": IMAGES + TIMM,
     "onnx": IMAGES + ONNX,
     "gpu": GPU,
+    "jax": JAX,
     "dask": STUDY + DASK,
     "parquet": STUDY + PARQUET,
     "images": IMAGES + LABEL + LABEL_IMAGES,
