@@ -101,5 +101,5 @@ def _probabilities(path: Path, items: Items, answers: Answers) -> None:
     columns: dict[str, Any] = {items.column: list(items.names), "unknown": np.asarray(answers.unknown, np.float32)}
     for number, name in enumerate(answers.classes):
         columns[f"class: {name}"] = np.asarray(answers.probabilities[:, number], np.float32)
-    with replacing(path) as temporary:
-        parquet.write_table(pyarrow.table(columns), temporary)
+    with replacing(path) as temporary, temporary.open("wb") as file:  # pyarrow takes names in UTF-8 alone
+        parquet.write_table(pyarrow.table(columns), file)

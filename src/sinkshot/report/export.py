@@ -152,8 +152,8 @@ def write_parquet(path: str | os.PathLike[str], records: Sequence[Record]) -> No
     kinds = {name: (get_args(kind) or (kind,))[0] for name, kind in get_type_hints(Record).items()}
     schema = pyarrow.schema([(name, types[kind]) for name, kind in kinds.items()])
     rows = [{name: _text(value) for name, value in asdict(record).items()} for record in records]
-    with replacing(path) as temporary:
-        parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), temporary)
+    with replacing(path) as temporary, temporary.open("wb") as file:  # pyarrow takes names in UTF-8 alone
+        parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), file)
 
 
 def _text(value: Any) -> Any:
