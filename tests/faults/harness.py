@@ -72,7 +72,7 @@ def make_images(folder: Path) -> None:
     """Write what commands with torch read: images, a recipe and weights."""
     import torch
     from image_files import folder as image_folder
-    from patterns import recipe_file
+    from pattern_images import recipe_file
 
     from sinkshot.backbones import checkpoints
     from sinkshot.backbones.networks import build
