@@ -88,7 +88,7 @@ def test_a_network_that_never_answers_is_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(networks, "NETWORK_SECONDS", limits.Limit(3, "seconds", ""))
     nodes, true = endless()
     path = write(tmp_path / "x.onnx", nodes, {"true": numpy_helper.to_array(true)})
-    refused(path, r"x\.onnx does not run on an image of 16 pixels \(it did not answer within 3 seconds")
+    refused(path, r"x\.onnx fails on an image of 16 pixels \(it did not answer within 3 seconds")
 
 
 @pytest.mark.slow
