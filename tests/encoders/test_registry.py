@@ -62,3 +62,22 @@ def test_photos_are_turned_as_viewers_turn_them(tmp_path):
 def test_what_is_transparent_is_white():
     prepared = ImageInput(4).prepared(Image.new("RGBA", (8, 8), (0, 0, 0, 0)))
     assert (prepared == 255).all()
+
+
+def test_an_onnx_file_is_an_encoder_that_tells_what_it_guessed(tmp_path):
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    pool = onnx.helper.make_node("GlobalAveragePool", ["images"], ["maps"])
+    shapes = {"images": ["n", 3, 16, 16], "maps": ["n", 3, 1, 1]}
+    values = {name: onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, s) for name, s in shapes.items()}
+    graph = onnx.helper.make_graph([pool], "mean", [values["images"]], [values["maps"]])
+    opset = [onnx.helper.make_opsetid("", 17)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=8), tmp_path / "mean.onnx")
+    guessed = load(str(tmp_path / "mean.onnx"), "image")
+    given = load(str(tmp_path / "mean.onnx"), "image", mean=(0.0,) * 3, std=(1.0,) * 3)
+    white = np.full((2, 16, 16, 3), 255, np.uint8)
+    assert "guessed as ImageNet's" in guessed.note
+    assert given.note == ""
+    np.testing.assert_allclose(given.encode(white), np.ones((2, 3)), atol=1e-5)
+    assert guessed.digest != given.digest
+    assert guessed.encode(white).max() > 2

@@ -2,116 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
-import time
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from sinkshot.backbones.backbone import IMAGENET, Backbone
-from sinkshot.errors import InputError
-from sinkshot.foreign import onnx_worker
-from sinkshot.foreign.child import Child, as_float32
-from sinkshot.foreign.files import opened, size_of
-from sinkshot.foreign.limits import BATCH, NETWORK_MEMORY, NETWORK_SECONDS, SIDE, admit
-
-SPEED = 50_000_000  # bytes of a file that take another second to read, at most
+from sinkshot.foreign.onnx_network import OnnxNetwork
 
 
 def load(path: Path, name: str | None = None, size: int | None = None) -> Backbone:
-    """Read a model that takes images [n, 3, h, w] and gives features [n, d], or maps [n, d, h, w], which are pooled.
+    """Read a network as `OnnxNetwork` does. Images are normalised as ImageNet's unless the caller changes that."""
+    network = OnnxNetwork(path, size)
 
-    Its first input and first output are used. Where the model does not fix the size of images, give it. Images are
-    normalised as ImageNet's. The model runs in a process of its own, whose time and memory are bounded.
-    """
-    if importlib.util.find_spec("onnxruntime") is None:
-        raise InputError(f"{path} needs onnxruntime: pip install 'sinkshot[onnx]'.")
-    with opened(path) as file:
-        length = size_of(file)
-        digest = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
-    child = Child(Path(onnx_worker.__file__))
-    try:
-        model = _Model(path, length, child)
-        side = _side(model, path, size)
-        admit(12 * side * side * (model.batch or 1), length, f"{path}: the images that it takes at a time")
-        width = model.first(torch.zeros(1, 3, side, side)).shape[1]
-    except BaseException:
-        child.end()
-        raise
-    return Backbone(model, name or path.stem, width, side, *IMAGENET, digest)
+    def features(images: Tensor) -> Tensor:
+        return torch.from_numpy(network(images.cpu().numpy()))
 
-
-def _side(model: _Model, path: Path, size: int | None) -> int:
-    """Return the side of the images that a network is shown."""
-    shape = model.shape
-    if len(shape) != 4 or (isinstance(shape[1], int) and shape[1] != 3):
-        raise InputError(f"{path} takes inputs of shape {shape}; images [n, 3, height, width] are expected.")
-    fixed = shape[2] if isinstance(shape[2], int) else None
-    if fixed is not None and size not in (None, fixed):
-        raise InputError(f"{path} takes images of {fixed} pixels, not {size}.")
-    side = fixed or size
-    if side is None:
-        raise InputError(f"{path} takes images of any size; choose one with --size (size=).")
-    if not 1 <= side <= SIDE.value or not 1 <= (model.batch or 1) <= BATCH.value:
-        raise InputError(f"{path} takes {model.batch or 1:,} images of {side:,} pixels at a time, which is too much.")
-    return side
-
-
-class _Model:
-    def __init__(self, path: Path, length: int, child: Child) -> None:
-        self.path, self.seconds = path, NETWORK_SECONDS.value + length / SPEED
-        self.child = child
-        self.memory = 4 * length + NETWORK_MEMORY.value
-        self.growth, self.pace = 0, 0.0  # bytes and seconds for an image
-        try:
-            answer, _ = self.child.ask({"do": "load", "path": str(path)}, None, self.seconds, self.memory)
-            if "error" in answer:
-                raise InputError(str(answer["error"])[:160])
-        except InputError as error:
-            raise InputError(f"{path} is truncated, damaged or not an ONNX model ({error}).") from error
-        if not answer["inputs"] or not answer["outputs"]:
-            raise InputError(f"{path} has no inputs or no outputs; expected a network that takes images.")
-        self.peak, self.shape = answer["peak"], [_dimension(entry) for entry in answer["inputs"][0]["shape"]]
-        begin = self.shape[0] if self.shape else None
-        self.batch = begin if isinstance(begin, int) else None  # the only number of images that it takes
-        self.half = "float16" in answer["inputs"][0]["type"]
-
-    def first(self, image: Tensor) -> Tensor:
-        """Run it on one image, and keep what that took."""
-        try:
-            found = self(image)
-        except InputError as error:
-            side = image.shape[-1]
-            raise InputError(f"{self.path} fails on an image of {side} pixels ({error}).") from error
-        return found
-
-    def __call__(self, images: Tensor) -> Tensor:
-        rows = images.cpu().numpy().astype(np.float16 if self.half else np.float32)
-        step = self.batch or len(rows)
-        found = np.concatenate([self._run(rows[at : at + step]) for at in range(0, len(rows), step)])
-        return torch.from_numpy(found)
-
-    def _run(self, rows: NDArray[Any]) -> NDArray[np.float32]:
-        short = 0 if self.batch is None else self.batch - len(rows)
-        whole = np.pad(rows, ((0, short), (0, 0), (0, 0), (0, 0)))
-        began, known = time.monotonic(), self.pace > 0
-        seconds = self.seconds + 20 * self.pace * len(whole)
-        memory = self.memory + 4 * whole.nbytes + 2 * self.growth * len(whole) + (NETWORK_MEMORY.value if known else 0)
-        answer, found = self.child.ask({"do": "run", "rows": len(rows)}, whole, seconds, memory)
-        if "error" in answer:
-            raise InputError(str(answer["error"])[:160])
-        if "wrong" in answer:
-            shape = tuple(answer["wrong"])
-            raise InputError(f"its output has shape {shape}; features [n, d] or maps [n, d, h, w] are expected.")
-        if not known:
-            self.pace, self.growth = (time.monotonic() - began) / len(whole), max(0, answer["peak"] - self.peak)
-        return as_float32(found, len(rows))
-
-
-def _dimension(entry: Any) -> int | str | None:
-    return entry if isinstance(entry, int | str) else None
+    return Backbone(features, name or path.stem, network.width, network.side, *IMAGENET, network.sha256)
