@@ -13,9 +13,9 @@ pytest.importorskip("onnxruntime")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from sinkshot.backbones import checkpoints  # noqa: E402
-from sinkshot.backbones import onnx as networks  # noqa: E402
 from sinkshot.errors import InputError  # noqa: E402
 from sinkshot.foreign import limits  # noqa: E402
+from sinkshot.foreign import onnx_network as networks  # noqa: E402
 
 
 def write(path, nodes, initial=(), inputs=(("images", ["n", 3, 16, 16]),), output="features"):
