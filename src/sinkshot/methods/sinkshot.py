@@ -14,7 +14,7 @@ Steps, for rows of unit length behind the mean of the base classes, or of the cl
 3.  Four times, t = 0 .. 3:
     a. p = softmax(lam_t cosine + log pi) of the queries, lam_t = 5 (22/5)^(t/4).
     b. smooth: M <- 0.3 [supports; p] + 0.7 M S, twice from M = [supports; p]; p = M / sum, then p^1.75 / sum.
-    c. At t = 0 only: known, 1 - unknown, by `strangers` (other constants there).
+    c. At t = 1 only: known = 1 - unknown by `strangers`, which has more constants; before, known = 1.
     d. pi = shrunken counts (`sinkshot.methods.priors.shrunken_shares`), queries counted as far as known.
     e. p = Sinkhorn of p: class sums pi sum(known), row sums known, ten passes, ending on rows; p / known.
     f. weights = 1.5 supports + sum known p^2 row, of unit length.
@@ -53,7 +53,11 @@ _TINY = 1e-30
 )
 def sinkshot(task: Task | GramTask) -> Scores:
     """Estimate the class sizes of the pool and allocate its queries to classes of those sizes, in turn."""
-    s = SETTINGS
+    return solve(task, SETTINGS)
+
+
+def solve(task: Task | GramTask, s: SinkShotSettings) -> Scores:
+    """Run the method with other constants than its own: `tools/choose_sinkshot.py` compares them."""
     rows = rows_of(task)
     xp = array_namespace(rows.member)
     shots = task.supports / task.way
@@ -61,10 +65,11 @@ def sinkshot(task: Task | GramTask) -> Scores:
     share = xp.full_like(rows.member[..., :1], 1.0 / task.way)  # pi, [R, way, 1]
     _, scores = unit(rows.means(), rows)
     first = scores[..., rows.supports :]  # [R, way, q]
+    known = xp.ones_like(first[..., :1, :])  # [R, 1, q]
     for step in range(s.steps):
         belongs = softmax(s.lam_at(step) * scores[..., rows.supports :] + xp.log(share), axis=-2)
         belongs = smoothed(belongs, rows, graph, s)
-        if step == 0:
+        if step == s.stranger_step:
             unknown = strangers(belongs, rows, graph, s)  # [R, 1, q]
             known = at_least(1.0 - unknown, _LEAST)
         share = shrunken_shares(belongs, known, s.noise_at(shots), s.bias_at(task.way), s.doubt, s.least_share)
@@ -96,22 +101,23 @@ def allocated(kernel: Array, share: Array, known: Array, passes: int) -> Array:
 def strangers(belongs: Array, rows: Rows, graph: Graph, s: SinkShotSettings) -> Array:
     """Probability of each query to belong to none of the classes, [R, 1, q], on a scale that the pool sets.
 
-    Evidence of being known is a row's cosine to its class, and its mean cosine to all, both seen from the mean of the
-    pool and averaged over neighbours. What strangers would show is seen on rows whose own class is left out: to the
+    Evidence of being known is a row's cosine to its class, and its mean cosine to all, both seen from the middle of
+    the pool and averaged over neighbours. What strangers would show is seen on rows whose own class is left out: to the
     others they are strangers. The pool's evidence is a mixture of that and of known rows, of a common variance, and
     the share of strangers in it is shrunk to none as far as it is small or the two are hard to tell apart.
 
-    1.  Centre on the mean of all rows, unit length. c0 = cosines to support means; over = mean of c0 over classes.
+    1.  Subtract half of the mean of all rows and half of the mean of the class means of [supports; p]; unit length.
+        c0 = cosines to support means; over = mean of c0 over classes.
     2.  inlier = sigmoid(average(over) / 0.06), where `average` mixes three times over neighbours by D^-1 A with spread
         0.7 and supports have evidence 2.5. c1 = cosines to the means of supports and p inlier.
     3.  evidence e = average(sum p c1 + 2 over).
     4.  For each row, its class (largest p) left out: o = sum softmax(7 c1) c1 + 1.6 mean c0, over the other classes;
         supports likewise. e0 = average(o), with no evidence of supports set. mu0, v0: mean and variance of the queries'
-        e0; mu0 += (1.2 (1 - 1/shots) - 0.1) sqrt(v0).
+        e0; mu0 += 2 (1 - 1/shots) sqrt(v0).
     5.  r = sigmoid(2 (e - mu0) / sqrt(v0)). Ten times: share of strangers f = mean(1 - r), 0.001 to 0.9; mu1, v1: mean
         and variance of e weighted by r, mu1 at least mu0 + sqrt(v0); v = 0.43 v0 + 0.57 v1; log odds of a stranger
         (mu0 - mu1)(e - (mu0 + mu1) / 2) / v + log(f / (1 - f)), r one minus its sigmoid. The tenth time
-        f^3 / (f^2 + w) stands for f, w = 0.11^2 max(1, 3 sqrt(v) / (mu1 - mu0))^2.6 + 2 / q.
+        f^3 / (f^2 + w) stands for f, w = 0.1^2 max(1, 3 sqrt(v) / (mu1 - mu0))^2.6 + 2 / q.
     """
     xp = array_namespace(belongs)
     evidence, null = evidence_of(belongs, rows, graph, s)
@@ -140,8 +146,9 @@ def evidence_of(belongs: Array, rows: Rows, graph: Graph, s: SinkShotSettings) -
     """Evidence of being known, [R, 1, q]: as it is, and with each row's own class left out."""
     xp = array_namespace(belongs)
     way, count = belongs.shape[-2], rows.supports + rows.queries
-    centred = centred_rows(rows, xp.full_like(rows.squares[..., None, :], 1.0 / count))
     everywhere = rows.with_queries(rows.member, belongs)  # [R, way, N]
+    of_classes = xp.mean(everywhere / xp.sum(everywhere, axis=-1, keepdims=True), axis=-2, keepdims=True)  # [R, 1, N]
+    centred = centred_rows(rows, s.by_classes * of_classes + (1.0 - s.by_classes) / count)
     _, by_supports = unit(rows.means(), centred)
     overall = xp.mean(by_supports, axis=-2, keepdims=True)  # [R, 1, N]
     of_supports = xp.full_like(overall[..., : rows.supports], s.support_evidence)

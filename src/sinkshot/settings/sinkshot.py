@@ -35,6 +35,8 @@ class SinkShotSettings:
     least_share: float = 0.005  # of a class, over the way
 
     # strangers
+    stranger_step: int = 1  # in which they are looked for
+    by_classes: float = 0.5  # weight of the mean of class means beside the mean of all rows, from which they are seen
     overall: float = 2.0  # weight of a row's mean cosine to all classes beside that to its own
     support_evidence: float = 2.5  # of a support: it is known
     evidence_spreads: int = 3  # averages of evidence over neighbours
@@ -43,9 +45,9 @@ class SinkShotSettings:
     other_overall: float = 0.8  # weight of the mean cosine there, times `overall`
     rounds: int = 10  # of the mixture
     null_pooling: float = 0.43  # share of the strangers' variance in the common one
-    null_rise: float = 1.2  # standard deviations by which strangers stand above left-out classes at many shots ...
-    null_start: float = -0.1  # ... and at one
-    few_strangers: float = 0.11  # a share of strangers below this is mostly taken as none
+    null_rise: float = 2.0  # standard deviations by which strangers stand above left-out classes at many shots ...
+    null_start: float = 0.0  # ... and at one
+    few_strangers: float = 0.1  # a share of strangers below this is mostly taken as none
     few_fall: float = 2.6  # power by which that grows where known and strange evidence are not three deviations apart
     few_rows: float = 2.0  # its square also grows by so much over the number of queries
     most_strangers: float = 0.9
