@@ -11,6 +11,10 @@ LARGE = 200_000
 """A single task with at least this many queries times classes runs in `kernels.bms_large`. Below that, NumPy is done
 sooner than numba."""
 
+LARGE_POOL = 4_000
+"""A single task with at least this many rows runs in `kernels.sinkshot_large`, which builds no matrix of all pairs of
+rows."""
+
 
 def jit_disabled() -> bool:
     """Whether Numba is told to compile nothing; the engine of compiled code is then left out."""

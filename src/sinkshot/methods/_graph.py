@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from array_api_compat import array_namespace, device
 
@@ -10,8 +11,18 @@ from sinkshot.methods.algebra import Rows
 from sinkshot.task import Array
 
 
+class Graph(Protocol):
+    """What mixes values of rows with those of their neighbours."""
+
+    def smooth(self, values: Array, spread: float, times: int) -> Array:
+        """Mix values [R, way, N] with neighbours' values."""
+
+    def average(self, values: Array, spread: float, times: int) -> Array:
+        """Mix values [R, 1, N] with the weighted mean of neighbours' values."""
+
+
 @dataclass(frozen=True)
-class Graph:
+class DenseGraph:
     """Weights between neighbours, S = D^-1/2 A D^-1/2 with A symmetric and D its row sums."""
 
     weights: Array  # S, [R, N, N]
@@ -29,7 +40,7 @@ class Graph:
         return self.smooth(values * self.root_degree, spread, times) / self.root_degree
 
 
-def neighbour_graph(rows: Rows, neighbours: int, sharpness: float) -> Graph:
+def neighbour_graph(rows: Rows, neighbours: int, sharpness: float) -> DenseGraph:
     """Link each row with its nearest other rows by cosine.
 
     The weight is the cosine, where positive, to the power `sharpness`, and A the mean of both directions. Rows as near
@@ -42,11 +53,11 @@ def neighbour_graph(rows: Rows, neighbours: int, sharpness: float) -> Graph:
     cosine = xp.where(identity > 0, -2.0 * xp.ones_like(cosine), cosine)  # no row is its own neighbour
     k = min(neighbours, cosine.shape[-1] - 1)
     if k < 1:
-        return Graph(identity + xp.zeros_like(cosine), xp.ones_like(length)[..., None, :])
+        return DenseGraph(identity + xp.zeros_like(cosine), xp.ones_like(length)[..., None, :])
     least = xp.sort(cosine, axis=-1, descending=True)[..., k - 1 : k]
     weight = xp.where((cosine >= least) & (cosine > 0), cosine, xp.zeros_like(cosine)) ** sharpness
     weight = 0.5 * (weight + xp.matrix_transpose(weight))
     degree = xp.sum(weight, axis=-1)  # [R, N]
     root = xp.sqrt(xp.where(degree > 0, degree, xp.ones_like(degree)))
     weight = weight / (root[..., None] * root[..., None, :])
-    return Graph(xp.where((degree > 0)[..., None], weight, identity), root[..., None, :])
+    return DenseGraph(xp.where((degree > 0)[..., None], weight, identity), root[..., None, :])

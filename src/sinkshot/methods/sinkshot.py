@@ -25,8 +25,11 @@ Steps, for rows of unit length behind the mean of the base classes, or of the cl
 
 from __future__ import annotations
 
-from array_api_compat import array_namespace
+from typing import TypeGuard
 
+from array_api_compat import array_namespace, is_numpy_array
+
+from sinkshot.kernels import LARGE_POOL, jit_disabled
 from sinkshot.methods._graph import Graph, neighbour_graph
 from sinkshot.methods.algebra import Rows, at_least, by_query, centred_rows, one_hot, rows_of, softmax
 from sinkshot.methods.bms import transport_kernel, unit
@@ -58,11 +61,36 @@ def sinkshot(task: Task | GramTask) -> Scores:
 
 def solve(task: Task | GramTask, s: SinkShotSettings) -> Scores:
     """Run the method with other constants than its own: `tools/choose_sinkshot.py` compares them."""
+    if is_large(task):
+        return of_large_pool(task, s)
     rows = rows_of(task)
+    return run_steps(rows, neighbour_graph(rows, s.neighbours, s.sharpness), s)
+
+
+def is_large(task: Task | GramTask) -> TypeGuard[Task]:
+    """Whether a task is a single pool of NumPy arrays with too many rows for matrices between all of them."""
+    if isinstance(task, GramTask) or jit_disabled() or not is_numpy_array(task.query):
+        return False
+    return len(task.query) == 1 and task.supports + task.queries >= LARGE_POOL
+
+
+def of_large_pool(task: Task, s: SinkShotSettings) -> Scores:
+    """Do the same with products by features and a sparse graph, in threads."""
+    from sinkshot.kernels.sinkshot_large import large_pool, sparse_graph
+
+    with large_pool(task) as pool:
+        squares = pool.squares()
+        member = one_hot(task.labels, task.way, squares)
+        graph = sparse_graph(pool.nearest(s.neighbours), s.sharpness, squares.dtype)
+        return run_steps(Rows(pool.product, squares, member, task.supports, task.queries), graph, s)
+
+
+def run_steps(rows: Rows, graph: Graph, s: SinkShotSettings) -> Scores:
+    """Take the rows of a task and their graph through the steps."""
     xp = array_namespace(rows.member)
-    shots = task.supports / task.way
-    graph = neighbour_graph(rows, s.neighbours, s.sharpness)
-    share = xp.full_like(rows.member[..., :1], 1.0 / task.way)  # pi, [R, way, 1]
+    way = rows.member.shape[-2]
+    shots = rows.supports / way
+    share = xp.full_like(rows.member[..., :1], 1.0 / way)  # pi, [R, way, 1]
     _, scores = unit(rows.means(), rows)
     first = scores[..., rows.supports :]  # [R, way, q]
     known = xp.ones_like(first[..., :1, :])  # [R, 1, q]
@@ -72,7 +100,7 @@ def solve(task: Task | GramTask, s: SinkShotSettings) -> Scores:
         if step == s.stranger_step:
             unknown = strangers(belongs, rows, graph, s)  # [R, 1, q]
             known = at_least(1.0 - unknown, _LEAST)
-        share = shrunken_shares(belongs, known, s.noise_at(shots), s.bias_at(task.way), s.doubt, s.least_share)
+        share = shrunken_shares(belongs, known, s.noise_at(shots), s.bias_at(way), s.doubt, s.least_share)
         belongs = allocated(belongs, share, known, s.passes)
         mass = rows.with_queries(s.support_weight * rows.member, known * belongs * belongs)
         _, scores = unit(mass, rows)
