@@ -5,7 +5,7 @@ episodes into accuracies. `numpy` and `torch` run the readable method on gathere
 `numba` and `triton` go from row numbers to answers in fused kernels, where method, chain and size allow it.
 
 Read in this order: `job` (what is asked), `base` (what all engines share), `readable` and `fused` (what two of them
-share), then an engine; `metrics` compares answers with labels.
+share), `fused_kernels` (methods in one kernel), then an engine; `metrics` compares answers with labels.
 """
 
 from __future__ import annotations

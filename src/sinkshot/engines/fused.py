@@ -1,21 +1,31 @@
-"""What the engines of fused kernels share: Gram matrices by a kernel, and BMS in a single pass.
+"""What the engines of fused kernels share: Gram matrices by a kernel, and some methods in a single pass.
 
-A method that needs inner products alone runs on Gram matrices (`GramTask`); BMS runs in one kernel from row numbers to
-probabilities.
+A method that needs inner products alone runs on Gram matrices (`GramTask`); one with a kernel of its own
+(`sinkshot.engines.fused_kernels`) runs in it from row numbers to probabilities.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
 from sinkshot import preprocess
 from sinkshot.engines.base import Engine
-from sinkshot.engines.job import prior_is
+from sinkshot.engines.fused_kernels import KERNELS, FusedKernel, Question
+from sinkshot.engines.job import Job, prior_is
 from sinkshot.episodes import Episodes
 from sinkshot.methods.priors import estimate
 from sinkshot.task import Array, GramTask, Scores
+
+
+def by_inner_products(job: Job) -> bool:
+    """Whether a job can be done on Gram matrices alone, with the digits of float32."""
+    kernel = KERNELS.get(job.method.fused)
+    if kernel is not None and not kernel.takes(job):
+        return False
+    return job.method.gram and preprocess.centring(preprocess.split(job.steps)[1]) is not None
 
 
 class FusedEngine(Engine):
@@ -26,9 +36,16 @@ class FusedEngine(Engine):
         """What the rest of the chain does to Gram matrices."""
         return preprocess.centring(self.task_wise)
 
-    def _fused(self) -> bool:
-        """Whether one kernel does all of it: BMS, where the task has one mean or none."""
-        return self.job.method.fused and self.centring is not None and not self._regrouped()
+    @cached_property
+    def kernel(self) -> FusedKernel | None:
+        """The kernel that does all of the method, if there is one and it can do the chain."""
+        kernel = KERNELS.get(self.job.method.fused)
+        return kernel if kernel is not None and kernel.can(self.centring) and self._function(kernel) else None
+
+    @staticmethod
+    @abstractmethod
+    def _function(kernel: FusedKernel) -> Callable[[Question], Scores] | None:
+        """The form of a kernel for this engine's device, if there is one."""
 
     def _regrouped(self) -> bool:
         """Whether rows of a task have centres of their own, or one that leans on labels: a step after the kernel."""
@@ -44,16 +61,25 @@ class FusedEngine(Engine):
         return self.centring.centre or self._regrouped(), self.centring.normalise and not self._regrouped()
 
     def _scores(self, rows: Array, chunk: Episodes) -> Scores:
-        hyper, fused = self._hyper(chunk), self._fused()
+        hyper = self._hyper(chunk)
         estimated = prior_is(hyper, "estimated")
-        if not fused or estimated:
+        if self.kernel is None or estimated:
             with self._timed("prepare"):
                 task = self._gram_task(rows, chunk)
         with self._timed("classify"):
-            if not fused:
+            if self.kernel is None:
                 return self.job.method.function(task, **hyper)
-            shares = estimate(task) if estimated else hyper["prior"]
-            return Scores(self._bms(rows, chunk, {**hyper, "prior": shares}))
+            return self._answers(rows, chunk, {**hyper, "prior": estimate(task)} if estimated else hyper)
+
+    def _answers(self, rows: Array, episodes: Any, hyper: dict[str, Any]) -> Scores:
+        """Answer by the method's own kernel; `episodes` has row numbers and labels."""
+        function = None if self.kernel is None else self._function(self.kernel)
+        assert function is not None
+        assert self.centring is not None
+        arrays = (episodes.support, episodes.support_labels, episodes.query)
+        if isinstance(episodes, Episodes):
+            arrays = tuple(self._array(array) for array in arrays)
+        return function(Question(rows, *arrays, self.job.recipe.way, self.centring, hyper))
 
     def _gram_task(self, rows: Array, chunk: Episodes) -> GramTask:
         """Compute the Gram matrices of a chunk."""
@@ -67,7 +93,3 @@ class FusedEngine(Engine):
     @abstractmethod
     def _gram_matrices(self, rows: Array, chunk: Episodes) -> Array:
         """Gram matrices [R, N, N] of the episodes of a chunk, supports first."""
-
-    @abstractmethod
-    def _bms(self, rows: Array, episodes: Any, hyper: dict[str, Any]) -> Array:
-        """Probabilities [R, q, way] by BMS; `episodes` has row numbers and labels."""

@@ -1,4 +1,4 @@
-"""What an engine is asked to do, and what about it decides which engine can."""
+"""What an engine is asked to do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sinkshot import preprocess
 from sinkshot.bank import FeatureBank
 from sinkshot.episodes import Episodes, Recipe
-from sinkshot.methods import Method, bms
+from sinkshot.methods import Method
 
 
 @dataclass(frozen=True)
@@ -42,24 +42,6 @@ class Job:
         """Rows in an episode, supports and queries."""
         way, shot, query = self.recipe.way, self.recipe.shot, self.recipe.query
         return way * (shot + (2 if self.recipe.protocol == "open-set" else 1) * query)
-
-
-def by_inner_products(job: Job) -> bool:
-    """Whether a job can be done on Gram matrices alone, with the digits of float32.
-
-    Fused logistic regression follows the lengths of weights by their changes, which is exact enough for rows of unit
-    length; on longer ones digits cancel, so a chain must end in E where there is any.
-    """
-    ends_in_unit_length = bool(job.steps) and job.steps[-1].name == "E"
-    if job.method.fused and not ends_in_unit_length and epochs_of(job) > 0:
-        return False
-    return job.method.gram and preprocess.centring(preprocess.split(job.steps)[1]) is not None
-
-
-def epochs_of(job: Job) -> int:
-    """Steps of logistic regression in BMS; that there is a prior counts, not which."""
-    known = "balanced" if prior_is(job.hyper, "oracle", "estimated") else job.hyper["prior"]
-    return bms.decide(job.recipe.way, job.recipe.way * job.recipe.shot, **{**job.hyper, "prior": known}).epochs
 
 
 def prior_is(hyper: Mapping[str, Any], *names: str) -> bool:

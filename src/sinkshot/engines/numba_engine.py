@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sinkshot.calibration import Judged
-from sinkshot.engines.fused import FusedEngine
-from sinkshot.engines.job import Job, by_inner_products, epochs_of
+from sinkshot.engines.fused import FusedEngine, by_inner_products
+from sinkshot.engines.fused_kernels import FusedKernel, Question
+from sinkshot.engines.job import Job
 from sinkshot.engines.metrics import OUT_OF_RANGE
 from sinkshot.episodes import Episodes
 from sinkshot.errors import InputError
 from sinkshot.kernels import jit_disabled
-from sinkshot.methods import bms
-from sinkshot.task import Array
+from sinkshot.task import Array, Scores
 
 _MOST_ROWS = 600  # of an episode: its Gram matrix should stay in a core's cache
 _GRAM_BYTES = 32 << 20  # of Gram matrices at once, where NumPy goes on with them
-_WORK = 2_000_000_000  # rows^2 * way * (epochs + 1) of the episodes of one chunk: about a second of two cores
+_WORK = 2_000_000_000  # rows^2 * way * products of the episodes of one chunk: about a second of two cores
 _PAYS_FROM = 500  # episodes: below, NumPy is done before a compiler would be
 
 
 class NumbaEngine(FusedEngine):
-    """Compiled code on the CPU: BMS in one fused pass, other methods on Gram matrices."""
+    """Compiled code on the CPU: some methods in one fused pass, others on Gram matrices."""
 
     name = "numba"
 
@@ -39,14 +39,18 @@ class NumbaEngine(FusedEngine):
         return job.total >= _PAYS_FROM
 
     def _threads(self) -> int:
-        return 1 if self._fused() else super()._threads()  # compiled code has its own
+        return 1 if self.kernel else super()._threads()  # compiled code has its own
 
     def _chunk_size(self) -> int:
         """About a second of work; where NumPy does the rest, what fits its cache."""
         job = self.job
-        if not self._fused():
+        if self.kernel is None:
             return max(1, min(128, _GRAM_BYTES // (4 * job.rows**2)))
-        return max(16, min(1024, _WORK // (job.rows**2 * job.recipe.way * (epochs_of(job) + 1))))
+        return max(16, min(1024, _WORK // (job.rows**2 * job.recipe.way * self.kernel.products(job))))
+
+    @staticmethod
+    def _function(kernel: FusedKernel) -> Callable[[Question], Scores]:
+        return kernel.numba
 
     def _rows(self) -> Array:
         from sinkshot.kernels.gram_numba import padded
@@ -68,11 +72,3 @@ class NumbaEngine(FusedEngine):
         centre, normalise = self._gram_steps()
         both = np.hstack([chunk.support, chunk.query])  # [R, N]
         return gram_numba.gram_matrices(rows, both, centre=centre, normalise=normalise)
-
-    def _bms(self, rows: Array, episodes: Any, hyper: dict[str, Any]) -> Array:
-        from sinkshot.kernels import bms_numba
-
-        way, (centre, normalise) = self.job.recipe.way, self._gram_steps()
-        settings = bms.decide(way, episodes.support.shape[1], **hyper)
-        arrays = (rows, episodes.support, episodes.support_labels, episodes.query)
-        return bms_numba.bms_episodes(*arrays, way=way, centre=centre, normalise=normalise, settings=settings)

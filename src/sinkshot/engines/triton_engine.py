@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sinkshot.calibration import Judged
 from sinkshot.engines.base import DRAWN_AT_ONCE
-from sinkshot.engines.fused import FusedEngine
-from sinkshot.engines.job import Job, by_inner_products, prior_is
+from sinkshot.engines.fused import FusedEngine, by_inner_products
+from sinkshot.engines.fused_kernels import FusedKernel, Question
+from sinkshot.engines.job import Job, prior_is
 from sinkshot.engines.metrics import checked
 from sinkshot.engines.torch_engine import TorchArrays
 from sinkshot.episodes import Episodes, Recipe, by_class
-from sinkshot.methods import bms
-from sinkshot.task import Array
+from sinkshot.task import Array, Scores
 
 _ON_DEVICE_AT_ONCE = 1 << 16  # episodes
 
@@ -41,7 +40,7 @@ class TritonEngine(TorchArrays, FusedEngine):
         """Yield what is known of the answers chunk by chunk; balanced episodes never leave the device."""
         recipe = self.job.episodes
         same_prior = not prior_is(self.job.hyper, "oracle", "estimated")
-        if not (isinstance(recipe, Recipe) and recipe.protocol == "balanced" and self._fused() and same_prior):
+        if not (isinstance(recipe, Recipe) and recipe.protocol == "balanced" and self.kernel and same_prior):
             yield from super().run()
             return
         from sinkshot.kernels import bms_triton, metrics_triton
@@ -55,8 +54,13 @@ class TritonEngine(TorchArrays, FusedEngine):
                 count = min(_ON_DEVICE_AT_ONCE, recipe.episodes - first)
                 drawn = bms_triton.draw_balanced(order, starts, sizes, recipe, first, count)
             with self._timed("classify"):
-                judged = checked(metrics_triton.judge(self._bms(rows, drawn, self.job.hyper), drawn.query_labels))
+                answers = self._answers(rows, drawn, self.job.hyper)
+                judged = checked(metrics_triton.judge(answers.probabilities, drawn.query_labels))
             yield judged
+
+    @staticmethod
+    def _function(kernel: FusedKernel) -> Callable[[Question], Scores] | None:
+        return kernel.triton
 
     def _chunk_size(self) -> int:
         return DRAWN_AT_ONCE
@@ -72,13 +76,3 @@ class TritonEngine(TorchArrays, FusedEngine):
         centre, normalise = self._gram_steps()
         both = self._array(np.hstack([chunk.support, chunk.query]))  # [R, N]
         return bms_triton.gram_matrices(rows, both, centre=centre, normalise=normalise)
-
-    def _bms(self, rows: Array, episodes: Any, hyper: dict[str, Any]) -> Array:
-        from sinkshot.kernels import bms_triton
-
-        way, (centre, normalise) = self.job.recipe.way, self._gram_steps()
-        arrays = [episodes.support, episodes.support_labels, episodes.query]
-        if isinstance(episodes, Episodes):
-            arrays = [self._array(array) for array in arrays]
-        settings = bms.decide(way, arrays[0].shape[1], **hyper)
-        return bms_triton.bms_episodes(rows, *arrays, way=way, centre=centre, normalise=normalise, settings=settings)

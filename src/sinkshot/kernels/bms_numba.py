@@ -28,8 +28,9 @@ from sinkshot.kernels.bms_sinkhorn_numba import (
     softmax_numerators,
 )
 from sinkshot.kernels.gram_numba import Scratch, centre_and_normalise, gram_matrix, scratch
+from sinkshot.kernels.gram_products_numba import centroid_scores, times_gram
 from sinkshot.kernels.jit import engine, in_batches
-from sinkshot.kernels.simd import INFINITE, ONE, TWO, ZERO, Floats, Ints, each, load, part, store, total, zeros
+from sinkshot.kernels.simd import INFINITE, ONE, TWO, ZERO, Floats, Ints, load, part, store, total, zeros
 from sinkshot.settings.bms import BMSSettings
 
 
@@ -71,59 +72,6 @@ def _work(n: int, way: int) -> _Work:
 
 
 @part
-def _four_columns(panels: Floats, at: int, n: int, a: Floats, j: int, out: Floats, i: int) -> None:
-    """out[j:j+4, i:i+16] = a[j:j+4] @ one panel of G: eight sums in eight registers."""
-    s00 = s01 = s10 = s11 = s20 = s21 = s30 = s31 = zeros()
-    for k in range(n):
-        g0, g1 = load(panels, at + k, 0), load(panels, at + k, 8)
-        a0, a1, a2, a3 = each(a, j, k), each(a, j + 1, k), each(a, j + 2, k), each(a, j + 3, k)
-        s00, s01, s10, s11 = s00 + a0 * g0, s01 + a0 * g1, s10 + a1 * g0, s11 + a1 * g1
-        s20, s21, s30, s31 = s20 + a2 * g0, s21 + a2 * g1, s30 + a3 * g0, s31 + a3 * g1
-    for r, low, high in ((0, s00, s01), (1, s10, s11), (2, s20, s21), (3, s30, s31)):
-        store(out, j + r, i, low)
-        store(out, j + r, i + 8, high)
-
-
-@part
-def _one_column(panels: Floats, at: int, n: int, a: Floats, j: int, out: Floats, i: int) -> None:
-    """out[j, i:i+16] = a[j] @ one panel of G, four rows at a time (beyond n they hold zeros)."""
-    s00 = s01 = s10 = s11 = s20 = s21 = s30 = s31 = zeros()
-    for k in range(0, n, 4):
-        a0, a1, a2, a3 = each(a, j, k), each(a, j, k + 1), each(a, j, k + 2), each(a, j, k + 3)
-        s00, s01 = s00 + a0 * load(panels, at + k, 0), s01 + a0 * load(panels, at + k, 8)
-        s10, s11 = s10 + a1 * load(panels, at + k + 1, 0), s11 + a1 * load(panels, at + k + 1, 8)
-        s20, s21 = s20 + a2 * load(panels, at + k + 2, 0), s21 + a2 * load(panels, at + k + 2, 8)
-        s30, s31 = s30 + a3 * load(panels, at + k + 3, 0), s31 + a3 * load(panels, at + k + 3, 8)
-    store(out, j, i, (s00 + s10) + (s20 + s30))
-    store(out, j, i + 8, (s01 + s11) + (s21 + s31))
-
-
-@part
-def _times_gram(panels: Floats, n: int, a: Floats, columns: int, out: Floats) -> None:
-    """out[:columns] = a[:columns] @ G."""
-    count, fours = (n + 15) // 16, columns // 4 * 4
-    depth = len(panels) // count
-    for p in range(count):
-        for j in range(0, fours, 4):
-            _four_columns(panels, p * depth, n, a, j, out, 16 * p)
-        for j in range(fours, columns):
-            _one_column(panels, p * depth, n, a, j, out, 16 * p)
-
-
-@part
-def _centroid_scores(panels: Floats, assignment: Floats, n: int, scores: Floats) -> None:
-    """S = G P / |X^T P|: the scores of unit-length centroids."""
-    _times_gram(panels, n, assignment, len(scores), scores)
-    for j in range(len(scores)):
-        square = zeros()
-        for i in range(0, n, 8):
-            square += load(assignment, j, i) * load(scores, j, i)
-        scale = ONE / np.sqrt(max(total(square), np.float32(1e-24)))
-        for i in range(0, n, 8):
-            store(scores, j, i, load(scores, j, i) * scale)
-
-
-@part
 def _residual(scores: Floats, assignment: Floats, rows: Floats, kappa: float, n: int, residual: Floats) -> None:
     """D = kappa (softmax(kappa S) * rowsum(P) - P) / N."""
     share = kappa / np.float32(n)
@@ -154,7 +102,7 @@ def _logistic_regression(constants: _Constants, panels: Floats, n: int, work: _W
             store(buffer, j, i, ZERO)
     for _ in range(constants.epochs):
         _residual(scores, work.assignment, work.rows, kappa, n, residual)
-        _times_gram(panels, n, residual, way - 1, step)
+        times_gram(panels, n, residual, way - 1, step)
         for i in range(0, n, 8):
             s = zeros()
             for j in range(way - 1):
@@ -224,7 +172,7 @@ def _episodes(
         centre_and_normalise(space.gram, n, constants.centre, constants.normalise, space.rows, space.panels)
         min_size = _begin(constants, labels[r], prior[r], q, work)
         for step in range(constants.steps):
-            _centroid_scores(space.panels, assignment, n, scores)
+            centroid_scores(space.panels, assignment, n, scores)
             if step > 0 and constants.epochs > 0:
                 _logistic_regression(constants, space.panels, n, work)
             for i in range(0, m, 8):

@@ -93,7 +93,7 @@ def gram_matrix(features: Floats, rows: Ints, following: Ints, centre: bool, x: 
 @part
 def centre_and_normalise(gram: Floats, n: int, centre: bool, normalise: bool, rows: Floats, panels: Floats) -> None:
     """Subtract the task mean on both sides of G, divide by sqrt(g_ii g_jj), lay the result out in panels."""
-    grand = diagonal = ZERO  # means of all G and of its diagonal
+    grand = ZERO  # mean of all G
     for i in range(n):
         mean = ZERO
         if centre:
@@ -103,6 +103,35 @@ def centre_and_normalise(gram: Floats, n: int, centre: bool, normalise: bool, ro
             mean = total(s) / np.float32(n)
         rows[MEAN, i] = mean
         grand += mean / np.float32(n)
+    lay_out(gram, n, grand, normalise, rows, panels)
+
+
+@part
+def centre_by_classes(space: Scratch, labels: Ints, shots: Floats, normalise: bool) -> None:
+    """As above with the centre of Mc (`preprocess.class_centre`) instead; shots [way]; supports stand last."""
+    gram, rows, n, way = space.gram, space.rows, len(space.gram) - 8, np.float32(len(shots))
+    everywhere = ZERO
+    for j in range(len(shots)):
+        everywhere += ONE / (shots[j] + ONE) / way
+    for i in range(n):
+        rows[SCALE, i] = everywhere / np.float32(n)
+    for i in range(len(labels)):
+        rows[SCALE, n - len(labels) + i] += ONE / (shots[labels[i]] + ONE) / way
+    square = ZERO  # of the centre's length
+    for i in range(n):
+        s = ZERO
+        for j in range(n):
+            s += gram[j, i] * rows[SCALE, j]
+        rows[MEAN, i] = s
+        square += s * rows[SCALE, i]
+    lay_out(gram, n, square, normalise, rows, space.panels)
+
+
+@part
+def lay_out(gram: Floats, n: int, grand: float, normalise: bool, rows: Floats, panels: Floats) -> None:
+    """Subtract a centre whose product with each row is rows[MEAN], and with itself `grand`; unit length; panels."""
+    diagonal = ZERO  # mean of that of G
+    for i in range(n):
         diagonal += gram[i, i] / np.float32(n)
     for i in range(n):
         square = gram[i, i] - TWO * rows[MEAN, i] + grand

@@ -29,6 +29,7 @@ Lanes = Any  # eight float32 values in one vector register: exists in compiled c
 WIDTH = 8
 _VECTOR = ir.VectorType(ir.FloatType(), WIDTH)
 _WORD = ir.IntType(32)
+_ROOT_HALF = 0x3F3504F3  # the bits of the root of one half
 
 
 class _LanesType(types.Type):  # type: ignore[misc]
@@ -172,6 +173,25 @@ def _exponent(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     return builder.bitcast(builder.shl(words, _indices(*[23] * WIDTH)), _VECTOR)
 
 
+@_operation(_lanes, 1)
+def _octave(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    """_octave(lanes): the whole number n of each positive lane x = 2^n f, f from 0.707 to 1.414."""
+    return builder.sitofp(_octaves(builder, args[0]), _VECTOR)
+
+
+@_operation(_lanes, 1)
+def _fraction(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    """_fraction(lanes): f of `_octave`."""
+    words = builder.bitcast(args[0], ir.VectorType(_WORD, WIDTH))
+    shifted = builder.shl(_octaves(builder, args[0]), _indices(*[23] * WIDTH))
+    return builder.bitcast(builder.sub(words, shifted), _VECTOR)
+
+
+def _octaves(builder: Any, lanes: Any) -> Any:
+    words = builder.bitcast(lanes, ir.VectorType(_WORD, WIDTH))
+    return builder.ashr(builder.sub(words, _indices(*[_ROOT_HALF] * WIDTH)), _indices(*[23] * WIDTH))
+
+
 def part(function: Callable[..., Any]) -> Any:
     """Compile one step of an episode, called by compiled code alone: no Python wrapper."""
     return njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy", fastmath={"contract"})(function)
@@ -181,6 +201,7 @@ ZERO, ONE, TWO = np.float32(0), np.float32(1), np.float32(2)
 TINY, INFINITE = np.float32(1e-36), np.float32(np.inf)
 LOG2_E = np.float32(np.log2(np.e))
 _FLOOR = np.float32(LEAST_LOGIT * np.log2(np.e))
+_CEILING = np.float32(115)  # 2^115 is finite, and so is its sum with one
 _ROUND = np.float32(1.5 * 2**23 + 127)  # adding it rounds to an integer n and leaves n + 127 in the lowest bits
 _E1, _E2, _E3, _E4, _E5 = (  # 2^r on [-1/2, 1/2], relative error 1.05e-7
     np.float32(c)
@@ -195,3 +216,22 @@ def exp2(x: Lanes) -> Lanes:
     n = x + _ROUND
     r = x - (n - _ROUND)
     return (((((_E5 * r + _E4) * r + _E3) * r + _E2) * r + _E1) * r + ONE) * _exponent(n)
+
+
+_L1, _L3, _L5, _L7, _L9 = (np.float32(2 * np.log2(np.e) / k) for k in (1, 3, 5, 7, 9))
+
+
+@part
+def log2(x: Lanes) -> Lanes:
+    """Logarithm of positive numbers to base 2: 2 artanh(s) of s = (f - 1) / (f + 1), as far as float32 sees it."""
+    f = _fraction(x)
+    s = (f - ONE) / (f + ONE)
+    t = s * s
+    return _octave(x) + s * ((((_L9 * t + _L7) * t + _L5) * t + _L3) * t + _L1)
+
+
+@part
+def sigmoid(x: Lanes) -> Lanes:
+    """1 / (1 + exp(-x)), without overflow."""
+    y = x * -LOG2_E
+    return ONE / (exp2(where_larger(y, _CEILING, _CEILING, y)) + ONE)

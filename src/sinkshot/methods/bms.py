@@ -29,13 +29,13 @@ _TINY = 1.2e-38  # of single precision, not zero
 _REFERENCE = "Hu, Pateux, Gripon 2021, Algorithms 1 and 2"
 
 
-@register("bms", transductive=True, preprocess="PEMnE", gram=True, fused=True, reference=_REFERENCE)
+@register("bms", transductive=True, preprocess="PEMnE", gram=True, fused="bms", reference=_REFERENCE)
 @register(
     "bms-star",
     transductive=True,
     preprocess="PEMnE",
     gram=True,
-    fused=True,
+    fused="bms",
     balanced=True,
     reference=_REFERENCE,
     prior="balanced",

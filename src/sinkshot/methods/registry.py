@@ -55,7 +55,7 @@ class Method:
     reference: str
     random: bool = False  # its public form draws random numbers
     gram: bool = False  # takes a GramTask as well: needs the inner products of an episode's rows and no more
-    fused: bool = False  # BMS with any hyper-parameters: engines run all of it in one fused kernel
+    fused: str = ""  # the entry of `sinkshot.engines.fused_kernels` that does all of it in one kernel
     balanced: bool = False  # takes for granted that the queries are shared evenly among the classes
     features: bool = False  # needs features of the base classes (`Task.base`), not only their mean
     ordered: bool = False  # its public form depends on which support of a class comes first
@@ -157,7 +157,7 @@ def register(
     without_base: str | None = None,
     random: bool = False,
     gram: bool = False,
-    fused: bool = False,
+    fused: str = "",
     balanced: bool = False,
     features: bool = False,
     ordered: bool = False,
@@ -185,8 +185,8 @@ def register(
         Whether its published form draws random numbers.
     gram : bool
         Whether it takes a GramTask as well: it needs no more than the inner products of an episode's rows.
-    fused : bool
-        Whether engines run all of it in one kernel: BMS with any hyper-parameters.
+    fused : str
+        The entry of `sinkshot.engines.fused_kernels` by which engines run all of it in one kernel; "" for none.
     balanced : bool
         Whether it assumes that queries are shared evenly among the classes.
     features : bool

@@ -36,12 +36,9 @@ from sinkshot.methods.bms import transport_kernel, unit
 from sinkshot.methods.oslo import sigmoid
 from sinkshot.methods.priors import shrunken_shares
 from sinkshot.methods.registry import register
-from sinkshot.settings.sinkshot import SETTINGS, SinkShotSettings
+from sinkshot.settings.sinkshot import FAINT, LEAST_KNOWN, LEAST_VARIANCE, SETTINGS, SinkShotSettings
 from sinkshot.task import Array, GramTask, Scores, Task
 
-_LEAST = 1e-6  # of a known query's weight
-_FAINT = 1e-9  # a probability below counts as this one
-_LEAST_VARIANCE = 1e-4  # of evidence
 _TINY = 1e-30
 
 
@@ -51,6 +48,7 @@ _TINY = 1e-30
     preprocess="PEMbE",
     without_base="PEMcE",
     gram=True,
+    fused="sinkshot",
     rejects=True,
     reference="this library",
 )
@@ -99,7 +97,7 @@ def run_steps(rows: Rows, graph: Graph, s: SinkShotSettings) -> Scores:
         belongs = smoothed(belongs, rows, graph, s)
         if step == s.stranger_step:
             unknown = strangers(belongs, rows, graph, s)  # [R, 1, q]
-            known = at_least(1.0 - unknown, _LEAST)
+            known = at_least(1.0 - unknown, LEAST_KNOWN)
         share = shrunken_shares(belongs, known, s.noise_at(shots), s.bias_at(way), s.doubt, s.least_share)
         belongs = allocated(belongs, share, known, s.passes)
         mass = rows.with_queries(s.support_weight * rows.member, known * belongs * belongs)
@@ -151,7 +149,7 @@ def strangers(belongs: Array, rows: Rows, graph: Graph, s: SinkShotSettings) -> 
     evidence, null = evidence_of(belongs, rows, graph, s)
     queries = evidence.shape[-1]
     centre = xp.mean(null, axis=-1, keepdims=True)  # mu0, [R, 1, 1]
-    spread = at_least(xp.mean((null - centre) ** 2, axis=-1, keepdims=True), _LEAST_VARIANCE)
+    spread = at_least(xp.mean((null - centre) ** 2, axis=-1, keepdims=True), LEAST_VARIANCE)
     width = xp.sqrt(spread)
     centre = centre + s.null_shift(rows.supports / belongs.shape[-2]) * width
     known = sigmoid(2.0 * (evidence - centre) / width)
@@ -159,7 +157,7 @@ def strangers(belongs: Array, rows: Rows, graph: Graph, s: SinkShotSettings) -> 
         part = xp.clip(xp.mean(1.0 - known, axis=-1, keepdims=True), min=1e-3, max=s.most_strangers)
         rest = xp.sum(known, axis=-1, keepdims=True) + 1e-3
         mean = xp.maximum(xp.sum(known * evidence, axis=-1, keepdims=True) / rest, centre + width)  # mu1
-        variance = at_least(xp.sum(known * (evidence - mean) ** 2, axis=-1, keepdims=True) / rest, _LEAST_VARIANCE)
+        variance = at_least(xp.sum(known * (evidence - mean) ** 2, axis=-1, keepdims=True) / rest, LEAST_VARIANCE)
         common = s.null_pooling * spread + (1.0 - s.null_pooling) * variance
         if step == s.rounds - 1:
             blur = at_least(3.0 * xp.sqrt(common) / (mean - centre), 1.0)
@@ -215,7 +213,7 @@ def calibrated(belongs: Array, first: Array, known: Array, shots: float, s: Sink
     spread = way * xp.sum(counts * counts, axis=-2, keepdims=True) - 1.0
     logarithm = s.log_temperature(shots, way) + s.temperature_change * (1.0 - stayed) + s.temperature_spread * spread
     temperature = xp.exp(at_least(logarithm, 0.0))
-    return softmax(xp.log(at_least(belongs, _FAINT)) / temperature, axis=-2)
+    return softmax(xp.log(at_least(belongs, FAINT)) / temperature, axis=-2)
 
 
 def _to_one(values: Array) -> Array:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+LEAST_KNOWN = 1e-6  # of a query's weight, however strange it is
+LEAST_VARIANCE = 1e-4  # of evidence
+FAINT = 1e-9  # a probability below counts as this one
+
 
 @dataclass(frozen=True)
 class SinkShotSettings:

@@ -107,7 +107,7 @@ def cell(document: Document, settings: LocatedSettings, path: Path) -> Cell | No
             where = settings[f"set.{key}"][1]
             raise document.unknown(where, f"{name} has no hyper-parameter {key!r}", key, list(known))
     recipe = Recipe(**{f.name: given[f.name] for f in fields(Recipe) if f.name in given})
-    if hyper and methods.get(name).fused:
+    if hyper and methods.get(name).fused == "bms":
         _check_bms(document, settings, methods.get(name).bind(hyper), recipe, path)
     metric = given.get("metric", "accuracy")
     if metric in OPEN_SET and recipe.protocol != "open-set":

@@ -17,6 +17,7 @@ import numpy as np
 from sinkshot import methods, preprocess
 from sinkshot.bank import FeatureBank
 from sinkshot.engines import ENGINES, Job, pick
+from sinkshot.engines.fused_kernels import KERNELS
 from sinkshot.errors import InputError
 from sinkshot.evaluate import resolve_job
 from sinkshot.query_sizes import ALPHA
@@ -197,9 +198,7 @@ def _base_hash(job: Job) -> str | None:
 
 def _effort(job: Job) -> float:
     """Estimate the work of an episode; used only to predict the remaining time."""
-    if not job.method.fused:
+    kernel = KERNELS.get(job.method.fused)
+    if kernel is None:
         return float(job.rows)
-    epochs = job.hyper["epochs"]
-    if not isinstance(epochs, int):
-        epochs = 40 if job.recipe.shot > 1 else 0 if job.hyper["prior"] is None else 20
-    return float(job.rows**2 * job.recipe.way * (epochs + 5))
+    return float(job.rows**2 * job.recipe.way * (kernel.products(job) + 4))
