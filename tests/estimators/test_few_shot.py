@@ -13,9 +13,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from sinkshot import METHODS, DataWarning, FewShotClassifier, InputError
+from sinkshot import METHODS, DataWarning, FewShotClassifier, InputError, open_set
 
-REJECTING = "bms-open"
 NAMES = np.array(["cat", "dog", "owl"], dtype=object)
 
 
@@ -97,7 +96,7 @@ def test_strings_and_every_mark_of_the_unlabelled_give_the_same_answer():
 def test_labelled_rows_keep_their_label():
     x, _, y = pool()
     y[:3] = [1, 2, 0]  # wrong on purpose
-    model = FewShotClassifier(REJECTING, unknown=0.5).fit(x, y)
+    model = FewShotClassifier(unknown=0.5).fit(x, y)
     assert np.array_equal(model.transduction_[y >= 0], y[y >= 0])
     assert (model.unknown_[y >= 0] == 0).all()
 
@@ -121,12 +120,60 @@ def test_a_chain_of_ones_own_is_used_as_it_is():
         FewShotClassifier(preprocess="Q").fit(x, y)
 
 
+# the unknown
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_strangers_are_rejected_and_the_others_are_not(dtype):
+    x, truth, y = pool(strangers=60)
+    model = FewShotClassifier(unknown=0.5).fit(x.astype(dtype), y)
+    strange = truth < 0
+    assert np.mean(model.transduction_[strange] == -1) > 0.9
+    assert np.mean(model.transduction_[~strange] == truth[~strange]) > 0.9
+    new, new_truth, _ = pool(strangers=60, seed=1)
+    assert open_set.auroc(model.predict_unknown(new.astype(dtype)), new_truth < 0) > 0.95
+    assert np.mean(model.predict(new.astype(dtype)) == new_truth) > 0.85
+
+
+def test_without_strangers_hardly_a_row_is_rejected():
+    x, _, y = pool(sizes=(150, 30, 20))
+    assert np.mean(FewShotClassifier(unknown=0.5).fit(x, y).transduction_ == -1) <= 0.03
+
+
+def test_among_strings_the_unknown_is_a_word():
+    x, _, y = pool(strangers=60)
+    names = np.where(y < 0, None, NAMES[y])
+    assert set(FewShotClassifier(unknown=0.5).fit(x, names).transduction_) == {*NAMES, "unknown"}
+
+
+def test_known_outsiders_teach_what_does_not_belong():
+    x, truth, y = pool(strangers=60, separation=0.8)
+    none = np.zeros(len(y), dtype=bool)
+    none[np.flatnonzero(truth < 0)[:15]] = True
+    rest = (y < 0) & ~none
+    untaught = FewShotClassifier(unknown=0.5).fit(x, y).unknown_
+    taught = FewShotClassifier(unknown=0.5).fit(x, y, none=none)
+    assert (taught.unknown_[none] == 1).all()
+    assert (taught.transduction_[none] == -1).all()
+    assert open_set.auroc(taught.unknown_[rest], truth[rest] < 0) >= open_set.auroc(untaught[rest], truth[rest] < 0)
+
+
+def test_a_method_without_a_probability_of_the_unknown_says_which_have_one():
+    x, _, y = pool()
+    with pytest.raises(InputError, match=r"bms gives no probability.*sinkshot"):
+        FewShotClassifier("bms", unknown=0.5).fit(x, y)
+    with pytest.raises(InputError, match=r"probability above which a row is rejected"):
+        FewShotClassifier(unknown=1.5).fit(x, y)
+    with pytest.raises(InputError, match=r"gives every row a class"):
+        FewShotClassifier("ncm").fit(x, y).predict_unknown(x)  # it has a score, and no probability
+
+
 # new rows
 
 
 def test_new_rows_do_not_depend_on_each_other():
     x, _, y = pool(strangers=30)
-    model = FewShotClassifier(REJECTING, unknown=0.5).fit(x, y)
+    model = FewShotClassifier(unknown=0.5).fit(x, y)
     new = pool(seed=1, strangers=30)[0]
     np.testing.assert_allclose(model.predict_proba(new)[:5], model.predict_proba(new[:5]), atol=1e-12)
     np.testing.assert_allclose(model.predict_unknown(new)[:5], model.predict_unknown(new[:5]), atol=1e-12)
@@ -135,7 +182,7 @@ def test_new_rows_do_not_depend_on_each_other():
 @pytest.mark.parametrize("names", [False, True])
 def test_a_saved_classifier_answers_alike(tmp_path, names):
     x, _, y = pool(strangers=60)
-    model = FewShotClassifier(REJECTING, unknown=0.4).fit(x, np.where(y < 0, None, NAMES[y]) if names else y)
+    model = FewShotClassifier(unknown=0.4).fit(x, np.where(y < 0, None, NAMES[y]) if names else y)
     model.save(tmp_path / "model.safetensors")
     loaded = FewShotClassifier.load(tmp_path / "model.safetensors")
     new = pool(seed=1, strangers=60)[0]
@@ -164,14 +211,14 @@ def test_a_damaged_model_is_refused_in_a_sentence(tmp_path):
 
 
 def test_the_report_tells_sizes_agreement_and_rejections():
-    x, _, y = pool(sizes=(120, 30, 30))
-    report = FewShotClassifier().fit(x, y).report_
+    x, _, y = pool(sizes=(120, 30, 30), strangers=40)
+    report = FewShotClassifier(unknown=0.5).fit(x, y).report_
     assert (report.rows, report.labelled) == (len(x), 12)
     assert report.leave_one_out > 0.8
     assert report.agreement > 0.8
     assert np.all(np.abs(report.class_sizes - [120, 30, 30]) < 15)
     assert (report.class_size_errors >= 0).all()
-    assert report.rejected == 0
+    assert abs(report.rejected - 40 / 220) < 0.1
 
 
 def test_labels_that_contradict_the_answer_are_told():
@@ -192,7 +239,7 @@ def test_equal_rows_are_told():
 @pytest.mark.parametrize("unknown", [None, 0.5])
 def test_odd_pools_get_an_answer(unknown):
     x, truth, y = pool()
-    model = FewShotClassifier(REJECTING, unknown=unknown)
+    model = FewShotClassifier(unknown=unknown)
     alone = np.flatnonzero(y < 0)[:1]
     one_query = np.r_[np.flatnonzero(y >= 0), alone]
     assert len(model.fit(x[one_query], y[one_query]).transduction_) == len(one_query)

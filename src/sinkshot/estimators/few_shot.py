@@ -162,7 +162,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._row_wise, self._statistics = row_wise, done.statistics
         rows = np.asarray(done.x)
         supports = int(labels.labelled.sum())
-        ordered = np.concatenate([rows[labels.labelled], rows[labels.pool]])
+        ordered = np.concatenate([rows[labels.labelled], rows[~labels.labelled]])  # outsiders are strangers of the pool
         codes = labels.codes[labels.labelled]
         ordered = np.asarray(chain.run(ordered, task_wise, supports=supports, labels=codes).x)
         behind = None if base is None else chain.base_after(base, steps, base_mean)
@@ -198,18 +198,18 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         way, labelled, pool = len(self.classes_), labels.labelled, labels.pool
         distributions = np.zeros((len(rows), way), dtype=rows.dtype)
         distributions[labelled, labels.codes[labelled]] = 1
-        distributions[pool] = np.asarray(scores.probabilities[0])
+        distributions[~labelled] = np.asarray(scores.probabilities[0])
         unknown = np.zeros(len(rows), dtype=rows.dtype)
-        if scores.unknown is not None and methods.get(self.method).rejects:
-            unknown[pool] = np.asarray(scores.unknown[0])
+        scored = scores.unknown if methods.get(self.method).rejects else None
+        if scored is not None:
+            unknown[~labelled] = np.asarray(scored[0])
         unknown[labels.outsiders] = 1
-        rejects = scores.unknown is not None or bool(labels.outsiders.any())
+        rejects = scored is not None or bool(labels.outsiders.any())
         membership = distributions * (1 - unknown)[:, None]
         fitted = fit_head(rows, membership, distributions)
         self._head: PrototypeHead = fitted.head
         z = unit_length(rows - fitted.head.centre)
         if labels.outsiders.any():
-            distributions[labels.outsiders] = fitted.head.probabilities(rows[labels.outsiders])
             unknown = learn_from_outsiders(z, unknown, labelled, labels.outsiders)
         self._unknown_head: UnknownHead | None = fit_unknown_head(z, fitted.left_out, unknown) if rejects else None
         self.label_distributions_ = distributions
