@@ -22,7 +22,7 @@ from sinkshot.foreign.files import opened
 NAME = "features.sqlite"
 _SCHEMA = """
 create table if not exists features (encoder text, item blob, vector blob, primary key (encoder, item)) without rowid;
-create table if not exists files (path text primary key, size integer, modified integer, item blob) without rowid;
+create table if not exists files (path blob primary key, size integer, modified integer, item blob) without rowid;
 """
 _AT_ONCE = 500  # questions in one query
 Digest = bytes
@@ -45,7 +45,7 @@ class FeatureCache:
 
     def of_file(self, path: Path) -> Digest:
         """Return the digest of a file's content, read anew only where its size or time of change differ."""
-        facts, key = path.stat(), os.path.abspath(path)
+        facts, key = path.stat(), os.fsencode(os.path.abspath(path))
         row = self._database.execute("select size, modified, item from files where path = ?", (key,)).fetchone()
         if row is not None and row[:2] == (facts.st_size, facts.st_mtime_ns):
             return bytes(row[2])

@@ -67,8 +67,10 @@ class Labelled:
         pandas.DataFrame
             In input order.
         """
-        import pandas as pd
-
+        try:
+            import pandas as pd
+        except ImportError:
+            raise InputError("to_frame needs pandas: pip install pandas.") from None
         if self.answers is None:
             return pd.DataFrame({self.items.column: list(self.items.names), "label": ""})
         ranked, answers = self.answers.ranked, self.answers
@@ -176,6 +178,7 @@ def label(
         told = files.summary(items, None, **facts, next=_first(items, features, next_count))
         return Labelled(items, None, told, features)
     else:
+        tell(f"fitting {method} to {len(items):,} rows of {features.shape[1]:,} features")
         answers = classify(items, features, method=method, unknown=unknown, next_count=next_count)
     told = files.summary(items, answers, method=method, threshold=unknown, **facts)
     if save is not None and answers.model is not None:

@@ -40,11 +40,13 @@ def plain_text(cell: str) -> str:
 
 def write_rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> bytes:
     """Return a CSV file as UTF-8 bytes."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    return stream.getvalue().encode("utf-8")
+    lines = (",".join(map(_quoted, row)) for row in (header, *rows))
+    return "".join(f"{line}\n" for line in lines).encode("utf-8")
+
+
+def _quoted(cell: str) -> str:
+    """A cell as CSV; a lone carriage return is quoted too, which the csv module leaves bare."""
+    return '"' + cell.replace('"', '""') + '"' if any(mark in cell for mark in ',"\r\n') else cell
 
 
 def read_rows(path: Path) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:

@@ -12,6 +12,8 @@ from sinkshot.label.items import Items
 
 REJECTED = "_unknown"
 FOLDER = "folders"
+MARK = ".made-by-sinkshot"  # a folder without this file is somebody's own and is never replaced
+_LONGEST = 200  # bytes of a name; file systems take 255
 
 
 def write(folder: Path, items: Items, answers: Answers) -> str:
@@ -19,12 +21,16 @@ def write(folder: Path, items: Items, answers: Answers) -> str:
     if items.kind != "images":
         raise InputError(f"folders hold images, and the input holds {items.kind}; leave that export out.")
     root, fresh = folder / FOLDER, folder / f".{FOLDER}.tmp"
+    if root.exists() and not (root / MARK).exists():
+        raise InputError(f"{root} is there and was not made by this export; move it away, or choose another --out.")
     try:
         shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir()
+        (fresh / MARK).touch()
         for i, path in enumerate(items.paths):
-            target = fresh / folder_name(answers.labels[i] or REJECTED) / flat_name(items.names[i])
-            target.parent.mkdir(parents=True, exist_ok=True)
-            _link(path.resolve(), target)
+            inside = fresh / folder_name(answers.labels[i] or REJECTED)
+            inside.mkdir(exist_ok=True)
+            _link(path.resolve(), _free(inside, flat_name(items.names[i])))
         shutil.rmtree(root, ignore_errors=True)
         os.replace(fresh, root)
     except OSError as error:
@@ -37,12 +43,28 @@ def write(folder: Path, items: Items, answers: Answers) -> str:
 def folder_name(label: str) -> str:
     """Return a label as the name of one folder, whatever it holds."""
     safe = "".join("_" if character in '/\\:*?"<>|' or ord(character) < 32 else character for character in label)
-    return "_" if not safe.strip(". ") else safe[:200]
+    return "_" if not safe.strip(". ") else _short(safe)
 
 
 def flat_name(name: str) -> str:
-    """Return a relative path as one file name that no other path has."""
-    return "__".join(PurePosixPath(name.replace("__", "____")).parts)[-240:]
+    """Return a relative path as one file name; of a long one, the end."""
+    return _short("__".join(PurePosixPath(name).parts)[::-1])[::-1]
+
+
+def _short(name: str) -> str:
+    """The beginning of a name, as far as file systems take it."""
+    while len(name.encode("utf-8")) > _LONGEST:
+        name = name[:-1]
+    return name
+
+
+def _free(folder: Path, name: str) -> Path:
+    """A path in the folder that nothing has yet: writing to a link would write to the image behind it."""
+    path, number = folder / name, 1
+    while os.path.lexists(path):
+        number += 1
+        path = folder / f"{number}-{name}"
+    return path
 
 
 def _link(source: Path, target: Path) -> None:

@@ -24,6 +24,9 @@ def read(root: Path, skip: Path | None = None) -> Items:
     for path in _files(root, skip, left_out):
         relative = path.relative_to(root)
         name = relative.as_posix()
+        if not _is_utf8(name):
+            left_out.append(LeftOut(_printable(name), "its name is not UTF-8; rename it"))
+            continue
         if path.suffix.lower() not in suffixes():
             left_out.append(LeftOut(name, "not an image by its name"))
             continue
@@ -50,6 +53,19 @@ def read(root: Path, skip: Path | None = None) -> Items:
     )
 
 
+def _is_utf8(name: str) -> bool:
+    """Whether a name can be written to a UTF-8 file; others hold surrogates for their odd bytes."""
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _printable(name: str) -> str:
+    return name.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def _files(root: Path, skip: Path | None, left_out: list[LeftOut]) -> Iterator[Path]:
     """Yield files below a folder in the order of their names; each folder once, whatever links lead to it."""
     seen: set[tuple[int, int]] = set()
@@ -60,7 +76,9 @@ def _files(root: Path, skip: Path | None, left_out: list[LeftOut]) -> Iterator[P
             facts = folder.stat()
             entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
         except OSError as error:
-            left_out.append(LeftOut(folder.relative_to(root).as_posix(), error.strerror or "cannot be read"))
+            left_out.append(
+                LeftOut(_printable(folder.relative_to(root).as_posix()), error.strerror or "cannot be read")
+            )
             return
         if (facts.st_dev, facts.st_ino) in seen or folder.resolve() == skipped:
             return
@@ -72,7 +90,8 @@ def _files(root: Path, skip: Path | None, left_out: list[LeftOut]) -> Iterator[P
             try:
                 is_folder = entry.is_dir()
             except OSError as error:
-                left_out.append(LeftOut(Path(entry.path).relative_to(root).as_posix(), error.strerror or "unreadable"))
+                name = _printable(Path(entry.path).relative_to(root).as_posix())
+                left_out.append(LeftOut(name, error.strerror or "unreadable"))
                 continue
             if is_folder:
                 folders.append(Path(entry.path))

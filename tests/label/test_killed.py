@@ -1,0 +1,110 @@
+"""A killed run goes on: the same answer, and nothing is encoded twice but the batch in flight."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from colour_photos import COLOURS, paint
+
+from sinkshot.label.encode import BATCH
+
+ENCODING = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+from colour_photos import mean_colours
+from sinkshot.label.run import label
+
+def encode(images):
+    if len(images) > 1:  # not the trial of one image
+        with open(sys.argv[3], "a") as log:
+            log.write("".join(f"{hash(image.tobytes())}\\n" for image in images))
+        time.sleep(0.05)
+    return mean_colours(images)
+
+label(sys.argv[2], encoder=encode, size=8, name="slow colours", unknown=None, out=sys.argv[4], cache=sys.argv[5])
+"""
+IMAGES = 20 * BATCH["image"]
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    root, rng = tmp_path_factory.mktemp("many") / "photos", np.random.default_rng(0)
+    for name, colour in COLOURS.items():
+        for i in range(4):
+            paint(root / name / f"{i}.png", colour, rng)
+    colours = list(COLOURS.items())
+    for i in range(IMAGES - 12):
+        name, colour = colours[i % 3]
+        paint(root / f"{name}-{i}.png", colour, rng)
+    return root
+
+
+def start(photos, work):
+    arguments = [Path(__file__).parent, photos, work / "log", work / "labels", work / "cache"]
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    return subprocess.Popen([sys.executable, "-c", ENCODING, *map(str, arguments)], env=environment)
+
+
+def encoded(work):
+    log = work / "log"
+    return log.read_text().split() if log.exists() else []
+
+
+def killed_while_encoding(photos, work, rng):
+    """Kill a run once it has encoded a random number of further images; return whether it was still encoding."""
+    before = len(encoded(work))
+    wanted = before + rng.randrange(1, 5 * BATCH["image"])
+    process = start(photos, work)
+    while process.poll() is None and len(encoded(work)) < wanted:
+        time.sleep(0.005)
+    time.sleep(rng.random() * 0.1)
+    process.send_signal(signal.SIGKILL)
+    return process.wait() == -signal.SIGKILL
+
+
+def tried(photos, folder, kills, seed):
+    """Kill runs so many times; whenever most is encoded, let one end, look at its answer, and begin anew."""
+    whole = folder / "whole"
+    whole.mkdir()
+    assert start(photos, whole).wait() == 0
+    expected = (whole / "labels" / "labels.csv").read_bytes()
+    assert max(Counter(encoded(whole)).values()) == 1
+    rng, since, work = random.Random(seed), 0, folder / "killed"
+    work.mkdir()
+    for number in range(kills):
+        assert killed_while_encoding(photos, work, rng), "it ended before it was killed; give it more images"
+        since += 1
+        if number == kills - 1 or len(set(encoded(work))) > 0.7 * IMAGES:
+            finished(photos, work, expected, since)
+            shutil.rmtree(work)
+            work.mkdir()
+            since = 0
+
+
+def finished(photos, work, expected, kills):
+    """Let a run end; its answer is the same, and each kill cost one batch at most."""
+    assert start(photos, work).wait() == 0
+    assert (work / "labels" / "labels.csv").read_bytes() == expected
+    times = Counter(encoded(work))
+    assert len(times) == IMAGES
+    assert sum(times.values()) <= IMAGES + kills * BATCH["image"]
+
+
+@pytest.mark.slow
+def test_two_kills_lose_at_most_the_batch_in_flight(many, tmp_path):
+    tried(many, tmp_path, kills=2, seed=1)
+
+
+@pytest.mark.long
+def test_ten_kills_lose_at_most_the_batch_in_flight(many, tmp_path):
+    tried(many, tmp_path, kills=10, seed=2)
