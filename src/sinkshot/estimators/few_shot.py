@@ -148,6 +148,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_ = labels.classes
         rows, task = self._prepared(x, labels, steps)
         scores = _scores(method, task, hyper)
+        del task  # a copy of the rows
         self._learn(rows, labels, scores, threshold)
         return self
 

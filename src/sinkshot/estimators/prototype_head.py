@@ -106,7 +106,7 @@ def _scale(cosines: Floats, target: Floats, log_shares: Floats) -> float:
 
 def unit_length(rows: Floats) -> Floats:
     """Return rows of unit length; a zero row stays zero."""
-    length = np.linalg.norm(rows, axis=-1, keepdims=True)
+    length = np.sqrt(np.vecdot(rows, rows))[..., None]  # a norm would hold squares of all entries
     return np.asarray(rows / np.where(length > 0, length, 1))
 
 
