@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 
 import numpy as np
 import pandas as pd
@@ -47,6 +48,8 @@ def test_a_folder_of_classes_and_a_pool_is_labelled(photos, tmp_path):
     assert summary["counts"] == dict.fromkeys(sorted(COLOURS), 23)
     page = (tmp_path / "labels" / "report.html").read_text()
     assert "data:image/jpeg" in page
+    legend = page.partition('<ul class="key">')[2].partition("</ul>")[0]
+    assert re.findall("<span>(.*?)</span>", legend) == sorted(COLOURS)
     assert "http" not in page.replace("http://www.w3.org", "")
     probabilities = pd.read_parquet(tmp_path / "labels" / "probabilities.parquet")
     assert len(probabilities) == 69

@@ -19,29 +19,33 @@ def label(
     text: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column that holds texts.")] = None,
     encoder: Annotated[
         str | None,
-        typer.Option(help="efficientnet-lite0, minilm, weights.safetensors, network.onnx, timm:NAME, ..."),
+        typer.Option(help="efficientnet-lite0, minilm, a .safetensors or .onnx file, timm:NAME, ..."),
     ] = None,
     method: Annotated[str, typer.Option(help="Method; see `sinkshot methods`.")] = "sinkshot",
     unknown: Annotated[
-        float, typer.Option(help="Reject items whose probability of belonging to no class is above; 1: none.")
+        float, typer.Option(help="Reject items that belong to no class with a probability above this; 1 rejects none.")
     ] = 0.5,
-    next_count: Annotated[int, typer.Option("--next", metavar="N", help="How many items to suggest next.")] = 10,
-    target: Annotated[Path, typer.Option("--out", help="Folder for the answers.")] = Path("labels"),
+    next_count: Annotated[
+        int, typer.Option("--next", metavar="N", help="How many items to suggest for labelling next.")
+    ] = 10,
+    target: Annotated[Path, typer.Option("--out", help="Folder for the results.")] = Path("labels"),
     export: Annotated[
         list[str] | None, typer.Option(help="label-studio, folders or huggingface; may be repeated.")
     ] = None,
-    cache: Annotated[Path | None, typer.Option(help="Folder that keeps features.  [default: beside the input]")] = None,
-    save: Annotated[Path | None, typer.Option(help="Keep the fitted classifier, .safetensors.")] = None,
-    model: Annotated[Path | None, typer.Option(help="Label by a classifier that --save kept.")] = None,
-    size: Annotated[int | None, typer.Option(help="Side of images in pixels, where the encoder does not say.")] = None,
-    mean: Annotated[str | None, typer.Option(help="R,G,B from 0 to 1, where the encoder does not say.")] = None,
-    std: Annotated[str | None, typer.Option(help="R,G,B likewise.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    cache: Annotated[
+        Path | None, typer.Option(help="Folder to cache features in.  [default: beside the input]")
+    ] = None,
+    save: Annotated[Path | None, typer.Option(help="Write the fitted classifier to this .safetensors file.")] = None,
+    model: Annotated[Path | None, typer.Option(help="Use a classifier that --save wrote.")] = None,
+    size: Annotated[int | None, typer.Option(help="Image size in pixels, if the encoder does not give it.")] = None,
+    mean: Annotated[str | None, typer.Option(help="R,G,B from 0 to 1, if the encoder does not give it.")] = None,
+    std: Annotated[str | None, typer.Option(help="R,G,B, like --mean.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Label your own images, texts or embeddings from the few labels that you give.
 
     Put a few images of each class into a folder of that name and the rest into `_unlabeled`; or give a table with a
-    column `label` that is mostly empty. Answers go to `labels/`: labels.csv, report.html and more.
+    column `label` that is mostly empty. Results go to `labels/`: labels.csv, report.html and more.
 
     Example: sinkshot label photos
     """
@@ -91,7 +95,7 @@ def _encoder_options(size: int | None, mean: str | None, std: str | None) -> dic
 
 
 def _print(summary: dict[str, Any], target: Path) -> None:
-    """Print the classes with their counts, and where the answers are."""
+    """Print the classes with their counts, and where the results are."""
     if "classes" not in summary:
         say("no item has a label yet. Label these first, a few of each class, and run the same command again:")
         for name in summary["next"]:
@@ -99,7 +103,7 @@ def _print(summary: dict[str, Any], target: Path) -> None:
         return
     from rich.table import Table
 
-    table = Table("class", "labelled now", "estimated", box=None)
+    table = Table("class", "given and predicted", "estimated, without the given ones", box=None)
     for name in summary["classes"]:
         table.add_row(name, f"{summary['counts'][name]:,}", f"{summary['estimated_sizes'].get(name, 0):,.0f}")
     if summary["unknown"]:
@@ -111,4 +115,4 @@ def _print(summary: dict[str, Any], target: Path) -> None:
         say(f"{len(summary['suspicious'])} given labels look wrong; report.html shows them.")
     if summary["left_out"]:
         say(f"{summary['left_out']:,} things were left out; summary.json names them.")
-    say(f"answers: {target}/labels.csv, page: {target}/report.html")
+    say(f"labels: {target}/labels.csv, report: {target}/report.html")

@@ -16,17 +16,19 @@ from sinkshot.encoders.images import as_seen
 from sinkshot.foreign.pictures import picture, room_for
 from sinkshot.label.engine import Answers
 from sinkshot.label.items import Items
-from sinkshot.report.figures.svg import SERIES, Panel, panel
+from sinkshot.report.figures.svg import SERIES, Key, Panel, marker_sign, panel
 from sinkshot.report.page import write_page
 
 if TYPE_CHECKING:
     from sinkshot.label.run import Labelled
 
-SHOWN = 8  # items of each class, surest and most doubtful
+SHOWN = 8  # items of each class, most and least certain
 MOST_CARDS = 1_200  # items with a thumbnail on one page
 SIDE = 96  # pixels of a thumbnail
 _LONGEST = 240  # characters of a text
 _MAP_POINTS = 4_000
+_REJECTED = SERIES[4]  # colour of rejected items on the map
+_MOST_KEYS = 35  # classes whose marks on the map differ
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,7 @@ def write(path: Path, found: Labelled) -> None:
         next_items=[cards.card(row) for row in answers.next_rows],
         left_out=items.left_out[:100],
         panels=_panels(found, answers, predicted),
+        key=_key(answers),
     )
 
 
@@ -125,12 +128,11 @@ def _panels(found: Labelled, answers: Answers, predicted: NDArray[np.bool_]) -> 
     rejected = np.array([not answers.labels[row] for row in rows])
 
     def plane(axes: Any) -> None:
-        for number, name in enumerate(answers.classes):
+        for number in range(len(answers.classes)):
             mask = (best == number) & ~rejected
-            marker = "osv^DPX"[number // len(SERIES) % 7]
-            colour = SERIES[number % len(SERIES)]
-            axes.scatter(*points[mask].T, s=9, marker=marker, c=colour, linewidths=0, alpha=0.6, label=name)
-        axes.scatter(*points[rejected].T, s=12, marker="x", c=SERIES[4], linewidths=0.8)
+            marker, colour = _mark(number)
+            axes.scatter(*points[mask].T, s=9, marker=marker, c=colour, linewidths=0, alpha=0.6)
+        axes.scatter(*points[rejected].T, s=12, marker="x", c=_REJECTED, linewidths=0.8)
         axes.set_xticks([])
         axes.set_yticks([])
 
@@ -144,6 +146,19 @@ def _panels(found: Labelled, answers: Answers, predicted: NDArray[np.bool_]) -> 
             plane,
         ),
     ]
+
+
+def _mark(number: int) -> tuple[str, str]:
+    """Return the marker and the colour of a class on the map."""
+    return "osv^DPX"[number // len(SERIES) % 7], SERIES[number % len(SERIES)]
+
+
+def _key(answers: Answers) -> list[Key]:
+    """The legend of the map: the classes, unless they are too many, and the cross of rejected items."""
+    names = answers.classes if len(answers.classes) <= _MOST_KEYS else ()
+    key = [Key(marker_sign(*_mark(number)), name) for number, name in enumerate(names)]
+    rejected = any(not label for label in answers.labels)
+    return [*key, Key(marker_sign("x", _REJECTED, hollow=True), "rejected")] if rejected else key
 
 
 def _plane(features: NDArray[Any], model: Any) -> tuple[NDArray[Any], NDArray[np.int64]]:
