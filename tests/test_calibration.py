@@ -1,4 +1,4 @@
-"""Metrics of confidence: what plain references say of all probabilities, whatever the parts they came in."""
+"""Metrics of confidence equal plain references on all probabilities, however these are cut into chunks."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_certain_answers_have_no_doubt_left():
 @pytest.mark.parametrize(
     ("probabilities", "labels", "words"),
     [
-        ([[0.5, 0.5]], [0, 1], "need one label for each row"),
+        ([[0.5, 0.5]], [0, 1], "need one label per row"),
         ([[np.nan, 0.5]], [0], "finite"),
         ([[0.5, 0.5]], [-1], "no query of a known class"),
     ],

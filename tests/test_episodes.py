@@ -238,7 +238,7 @@ def test_dirichlet_draws_anew_what_a_class_cannot_give():
         ({"protocol": "dirichlet", "alpha": 0}, "alpha must be a number above 0; 0 was given"),
         ({"protocol": "dirichlet", "alpha": -0.5}, "alpha must be a number above 0; -0.5"),
         ({"protocol": "dirichlet", "alpha": float("nan")}, "alpha must be a number above 0"),
-        ({"protocol": "long-tail", "ratio": 0.5}, "ratio must be at least 1, the largest class to the smallest; 0.5"),
+        ({"protocol": "long-tail", "ratio": 0.5}, r"ratio \(largest to smallest class\) must be at least 1; 0.5"),
         ({"protocol": "long-tail", "ratio": "ten"}, "ratio must be a number"),
         (
             {"protocol": "long-tail", "query": 30},

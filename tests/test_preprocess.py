@@ -183,7 +183,7 @@ def test_the_mean_of_class_means_takes_the_mean_of_the_task_as_one_more_support(
 
 
 def test_rows_without_classes_have_no_mean_of_class_means():
-    with pytest.raises(InputError, match="Mc needs a task with the classes of its supports"):
+    with pytest.raises(InputError, match="Mc needs a task with the labels of its supports"):
         run(rows(), parse("EMc"))
 
 

@@ -177,7 +177,7 @@ def test_novel_classes_are_refused_with_the_reason(bundled):
     [
         ("validation", "", ""),
         ("base", "", "trained on"),
-        ("", "", "not known"),
+        ("", "", "split of this bank is unknown"),
         ("", "mini_wrn_validation.npz", ""),
         ("", "mini_wrn_base.npz", "trained on"),
         ("validation", "cub_wrn_novel.npz", ""),  # meta comes before the name
@@ -220,8 +220,8 @@ def test_classes_that_do_not_exist_are_refused(bundled, classes):
         ({"grid": {"lamb": [1]}}, "did you mean 'lam'"),
         ({"grid": {"lam": []}}, "values of lam"),
         ({"grid": {"lam": "48"}}, "values of lam"),
-        ({"grid": {"lam": [8.5]}}, "nothing to choose from"),
-        ({}, "nothing to choose from"),
+        ({"grid": {"lam": [8.5]}}, "are the only candidate"),
+        ({}, "are the only candidate"),
         ({"grid": {"lam": [-1]}}, "with --set lam=-1 cannot be evaluated: lam"),
         ({"preprocess": ["Q"]}, "Q"),
         ({"grid": {"lam": range(101), "steps": range(101)}}, "more than 10,000 combinations"),

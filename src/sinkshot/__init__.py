@@ -51,10 +51,10 @@ __all__ = [  # written out, so that type checkers can read it
 ]
 
 
-if not TYPE_CHECKING:  # a type checker would take every unknown name for Any
+if not TYPE_CHECKING:  # otherwise type checkers would treat every unknown name as Any
 
     def __getattr__(name: str) -> Any:
-        """Import the estimators, and scikit-learn with them, and the search when they are first asked for."""
+        """Import the estimators (and with them scikit-learn) and the search on first use."""
         if name in _LATER:
             return getattr(import_module(_LATER[name]), name)
         raise AttributeError(f"module 'sinkshot' has no attribute {name!r}")

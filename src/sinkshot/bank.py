@@ -1,6 +1,6 @@
 """FeatureBank: features, labels, class names and provenance, checked once and never changed.
 
-`load` makes one from a file, `FeatureBank.from_arrays` from arrays; `describe` tells what is in it.
+`load` reads one from a file, `FeatureBank.from_arrays` makes one from arrays, `describe` summarises it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sinkshot.statistics import skewness
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FeatureBank:
-    """Features of labelled items. Its arrays are read-only, its numbers finite, and every class has a row.
+    """Features of labelled items. Arrays are read-only, numbers are finite, and every class has at least one row.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class FeatureBank:
         labels : array of shape (n,)
             Strings or integers; with `class_names`, indexes into it or names in it.
         class_names : sequence of str, optional
-            Names of the classes. Each name follows its class, and a name that no row has is dropped.
+            Names of the classes, reordered with them. Names without rows are dropped.
         meta : mapping of str to str, optional
             Provenance.
         base : mapping of str to array of shape (d,), optional
@@ -96,7 +96,7 @@ class FeatureBank:
             The checked bank.
         """
         values, first, inverse = np.unique(_label_values(labels), return_index=True, return_inverse=True)
-        order = np.argsort(first)  # order[k] is the place in `values` of the k-th class to appear
+        order = np.argsort(first)  # order[k] is the index in `values` of the k-th class to appear
         number = np.argsort(order)  # and number[order[k]] = k
         names = _names_of(values[order], first[order], class_names)
         return cls(features, number[inverse], names, meta or {}, base or {})
@@ -117,7 +117,7 @@ class FeatureBank:
         return np.bincount(self.labels, minlength=self.classes).astype(np.int64, copy=False)
 
     def content_hash(self) -> str:
-        """Return the SHA-256 of features, labels and class names; meta and base do not enter.
+        """Return the SHA-256 of features, labels and class names, without meta and base.
 
         Returns
         -------
@@ -191,7 +191,7 @@ def load(path: str | os.PathLike[str], labels: str | os.PathLike[str] | None = N
 
 
 def describe(bank: FeatureBank) -> dict[str, Any]:
-    """Return what `sinkshot info` tells of a bank, in plain Python values.
+    """Return what `sinkshot info` shows of a bank, as plain Python values.
 
     `sparsity` is Hoyer's, (sqrt(d) - |x|_1 / |x|_2) / (sqrt(d) - 1), averaged over rows that are not zero; `skew` is
     the skewness averaged over columns that are not constant, raw and after a square root. None where undefined.
@@ -221,14 +221,14 @@ def describe(bank: FeatureBank) -> dict[str, Any]:
 
 
 def validate(features: Any, labels: Any, class_names: Any, meta: Any, base: Any) -> dict[str, Any]:
-    """Return the parts of a bank, cast and read-only; an InputError says what is wrong with them and where."""
+    """Return the parts of a bank, cast and read-only. Raise an InputError that says what is wrong and where."""
     x, names, y = _float32(features, 2, "features"), _names(class_names), _array(labels, "labels")
     if y.ndim != 1 or y.dtype.kind not in "iu":
         raise InputError(
-            f"labels: {y.dtype} {y.shape} was given, one integer a row expected; see FeatureBank.from_arrays."
+            f"labels: {y.dtype} {y.shape} was given, one integer per row expected; see FeatureBank.from_arrays."
         )
     if len(y) != len(x):
-        raise InputError(f"there are {len(x)} rows of features but {len(y)} labels; give one label for each row.")
+        raise InputError(f"there are {len(x)} rows of features but {len(y)} labels; give one label per row.")
     if (outside := (y < 0) | (y >= len(names))).any():
         row = int(outside.argmax())
         raise InputError(
@@ -255,7 +255,9 @@ def _float32(values: Any, rank: int, what: str) -> NDArray[np.float32]:
     given = _array(values, what)
     if given.ndim != rank or given.size == 0 or given.dtype.kind not in "fiub":
         wanted = "numbers [rows, columns]" if rank == 2 else "numbers [columns]"
-        raise InputError(f"{what}: {given.dtype} of shape {given.shape} was given, {wanted} expected, at least one.")
+        raise InputError(
+            f"{what}: {given.dtype} of shape {given.shape} was given, {wanted} with at least one entry expected."
+        )
     keep = given.dtype == np.float32 and given.base is None and given.flags.c_contiguous and not given.flags.writeable
     cast = given if keep else np.empty(given.shape, np.float32)
     width = given.size // len(given)
@@ -274,17 +276,17 @@ def _float32(values: Any, rank: int, what: str) -> NDArray[np.float32]:
 def _array(values: Any, what: str) -> NDArray[Any]:
     try:
         return np.asarray(values)
-    except Exception as error:  # ragged lists, tensors with a gradient or on a device: each library raises its own kind
+    except Exception as error:  # ragged lists, tensors with a gradient or on a device: the type depends on the library
         raise InputError(f"{what} could not be read as an array: {error} Give a NumPy array.") from error
 
 
 def _names(given: Any) -> tuple[str, ...]:
     names = tuple(given) if isinstance(given, list | tuple | np.ndarray) else ()
     if not names or not all(isinstance(name, str) for name in names):
-        raise InputError(f"class names: {given!r:.80} was given, a sequence of strings expected, one for each class.")
+        raise InputError(f"class names: {given!r:.80} was given, a sequence of strings expected, one per class.")
     if len(set(names)) < len(names):
         twice = Counter(names).most_common(1)[0][0]
-        raise InputError(f"the class name {twice!r} is given twice; the names of two classes must differ.")
+        raise InputError(f"the class name {twice!r} is given twice; class names must be unique.")
     return tuple(str(name) for name in names)
 
 
@@ -297,7 +299,7 @@ def _label_values(labels: Any) -> NDArray[Any]:
     if given.dtype.kind == "f" and (np.abs(given, dtype=np.float64) < 2**53).all() and (given == np.trunc(given)).all():
         given = given.astype(np.int64)
     if given.ndim != 1 or given.size == 0 or given.dtype.kind not in "iubU":
-        raise InputError(f"labels: {given.dtype} {given.shape} was given, one integer or string for each row expected.")
+        raise InputError(f"labels: {given.dtype} {given.shape} was given, one integer or string per row expected.")
     return given
 
 
@@ -308,7 +310,9 @@ def _names_of(values: NDArray[Any], rows: NDArray[Any], class_names: Sequence[st
     known = {name: name for name in names} if values.dtype.kind == "U" else dict(enumerate(names))
     for value, row in zip(values.tolist(), rows, strict=True):
         if value not in known:
-            raise InputError(f"row {row} has label {value!r}, no class name and no index into the {len(names)} names.")
+            raise InputError(
+                f"row {row} has label {value!r}, neither a class name nor an index into the {len(names)} names."
+            )
     return tuple(known[value] for value in values.tolist())
 
 

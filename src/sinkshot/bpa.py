@@ -1,7 +1,7 @@
 """BPA, a transform of a task's rows: Shalam, Korman, "The balanced-pairwise-affinities feature transform", ICML 2024.
 
-Each row becomes its optimal transport plan to all other rows of the task, a vector as long as there are rows. No
-labels are used, so it can stand before any method: it is the step B of a chain.
+Each row is replaced by its optimal transport plan to all other rows of the task, a vector with one entry per row. No
+labels are used, so the transform, step B of a chain, can precede any method.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from array_api_compat import array_namespace, device
 from sinkshot.task import Array
 
 REGULARISATION = 0.2
-PASSES = 10  # of Sinkhorn, at most
-TOLERANCE = 0.1  # sum over an episode's rows of the change of a pass in their potentials
+PASSES = 10  # maximum number of Sinkhorn passes
+TOLERANCE = 0.1  # stop when the potentials of an episode's rows change by less than this in sum
 
 
 def transform(x: Array) -> Array:
     """Return the affinities [R, N, N] between rows [R, N, d], 1 on the diagonal and at most 1 elsewhere.
 
     Sinkhorn runs on exp(-(1 - cosine) / 0.2) without its diagonal, to sums of 1/N on both sides, ending on the columns.
-    The stop is each episode's own, and usually comes after 4 to 7 passes: the result is not quite symmetric.
+    Each episode stops on its own, usually after 4 to 7 passes, so the result is not quite symmetric.
     """
     xp = array_namespace(x)
     count = x.shape[-2]

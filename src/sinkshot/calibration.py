@@ -1,8 +1,8 @@
 """How far probabilities can be trusted: calibration error, Brier score, log loss, and risk against coverage.
 
-Confidence is the largest probability of a query. All queries of known classes go into one histogram (`Confidence`),
-whose entries are whole numbers: histograms of parts add up to that of the whole exactly, whatever the parts, and need
-the same memory for a million episodes as for one. Scores that are means of single queries are taken in each episode.
+Confidence is the largest probability of a query. All queries of known classes go into one histogram (`Confidence`) of
+integers: histograms of chunks add up exactly to that of the whole, and a million episodes need as little memory as one.
+Scores that are means over queries are computed per episode.
 
     confidence = Confidence.of(probabilities, labels)
     confidence.ece, confidence.ece_null, confidence.aurc, confidence.coverage(0.95)
@@ -27,15 +27,15 @@ from sinkshot.task import Array
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-BINS = 15  # of equal width, (0, 1/15] to (14/15, 1]: the usual ones of the expected calibration error
-UNITS = 1 << 30  # confidences are added up as whole numbers of this unit's inverse
-SMALLEST = 2.0**-23  # no probability counts as less in the log loss: float32 cannot tell it from rounding
-SHIFT = 16  # of the bits of float32: leaves the exponent and 7 bits of the fraction
-SUREST = 103 << 7  # 2^-24 so shifted: what a float32 confidence can be below one
+BINS = 15  # of equal width, (0, 1/15] to (14/15, 1], as usual for the expected calibration error
+UNITS = 1 << 30  # confidences are summed as integers, in units of 1 / UNIT
+SMALLEST = 2.0**-23  # floor of probabilities in the log loss: below it float32 has only rounding errors
+SHIFT = 16  # bits of a float32 to drop: leaves the exponent and 7 bits of the fraction
+SUREST = 103 << 7  # 2^-24 shifted in the same way: the smallest distance of a float32 confidence from one
 RANKS = (127 << 7) - SUREST + 1
 
 PER_EPISODE = ("macro_accuracy", "brier", "nll")
-"""Metrics that each episode has, beside accuracy."""
+"""Metrics computed per episode, besides accuracy."""
 POOLED: dict[str, Callable[[Confidence], float]] = {
     "ece": lambda confidence: confidence.ece,
     "ece_null": lambda confidence: confidence.ece_null,
@@ -43,33 +43,33 @@ POOLED: dict[str, Callable[[Confidence], float]] = {
     "coverage95": lambda confidence: confidence.coverage(0.95),
     "coverage99": lambda confidence: confidence.coverage(0.99),
 }
-"""Metrics of all queries together, by the names that results have for them."""
+"""Metrics of all queries together, by their names in results."""
 CONFIDENCE = ("macro_accuracy", "ece", "ece_null", "brier", "nll", "aurc", "coverage95", "coverage99")
-"""All of them, in the order of the JSON object of `sinkshot eval`."""
+"""All of these, in the order of the JSON object of `sinkshot eval`."""
 
 
 class Reliability(NamedTuple):
-    """A reliability diagram: of the queries in each of the 15 bins, [15] each; NaN where there are none."""
+    """A reliability diagram: statistics of the queries in each of the 15 bins, [15]; NaN for empty bins."""
 
-    confidence: Floats  # their mean
-    accuracy: Floats  # share that is right
-    share: Floats  # of all queries; zero where there are none
+    confidence: Floats  # mean confidence
+    accuracy: Floats  # accuracy
+    share: Floats  # fraction of all queries; zero for empty bins
 
 
 @dataclass(frozen=True, eq=False)
 class Confidence:
-    """Histogram of the confidences of queries, and of which of them are labelled right.
+    """Histogram of the confidences of queries, and of how many are labelled correctly.
 
-    Sums of histograms are exact. `ece` comes from the 15 bins. What depends on the order of the queries (`aurc`,
-    `coverage`) comes from 3,073 ranks, spaced by the doubt 1 - confidence: 128 for each factor of two from 1 down to
-    2^-24. Queries of one rank count as equally confident.
+    Sums of histograms are exact. `ece` comes from the 15 bins. Metrics that depend on the order of the queries (`aurc`,
+    `coverage`) come from 3,073 ranks of 1 - confidence: 128 for each factor of two from 1 down to 2^-24. Queries of the
+    same rank count as equally confident.
 
     Parameters
     ----------
     ranked : array of shape (2, 3073)
-        Queries and right ones by rank, surest first.
+        Queries and correct ones by rank, most confident first.
     binned : array of shape (4, 15)
-        Queries, right ones, sums of confidences and of their squares by bin.
+        Queries, correct ones, sums of confidences and of their squares by bin.
 
     See Also
     --------
@@ -83,8 +83,8 @@ class Confidence:
     (2, 0.5, 0.45)
     """
 
-    ranked: Ints = field(default_factory=lambda: np.zeros((2, RANKS), np.int64))  # queries, right ones; surest first
-    binned: Ints = field(default_factory=lambda: np.zeros((4, BINS), np.int64))  # queries, right, sums of c and c^2
+    ranked: Ints = field(default_factory=lambda: np.zeros((2, RANKS), np.int64))  # queries, correct; see above
+    binned: Ints = field(default_factory=lambda: np.zeros((4, BINS), np.int64))  # queries, correct, sums of c and c^2
 
     @classmethod
     def of(cls, probabilities: Array, labels: Array) -> Confidence:
@@ -95,7 +95,7 @@ class Confidence:
         probabilities : array of shape (..., way)
             Class probabilities.
         labels : array of shape (...)
-            True classes; -1 is an unknown class, which is not counted.
+            True classes; -1 is an unknown class and not counted.
 
         Returns
         -------
@@ -109,10 +109,10 @@ class Confidence:
         """
         given, truth = (np.asarray(a) if isinstance(a, list | tuple) else a for a in (probabilities, labels))
         if given.ndim < 1 or given.shape[:-1] != truth.shape:
-            raise InputError(f"probabilities {given.shape} need one label for each row; the labels are {truth.shape}.")
+            raise InputError(f"probabilities {given.shape} need one label per row; the labels are {truth.shape}.")
         found = judge(given.reshape(1, -1, given.shape[-1]), truth.reshape(1, -1))
         if not found.confidence.queries:
-            raise InputError("there is no query of a known class (label 0 or above) whose confidence could be judged.")
+            raise InputError("there is no query of a known class (label 0 or above), so confidence cannot be measured.")
         if not np.isfinite(found.brier).all():
             raise InputError("probabilities must be finite numbers.")
         return found.confidence
@@ -134,22 +134,22 @@ class Confidence:
 
     @property
     def accuracy(self) -> float:
-        """Share of the queries that is labelled right."""
+        """Fraction of the queries that is labelled correctly."""
         return float(self.binned[1].sum() / self.queries)
 
     @property
     def ece(self) -> float:
-        """Expected calibration error: mean distance of confidence and accuracy over bins, weighted by their queries."""
+        """Expected calibration error: mean of |confidence - accuracy| over bins, weighted by their queries."""
         return float(np.abs(self.binned[1] - self.binned[2] / UNITS).sum() / self.queries)
 
     @property
     def ece_null(self) -> float:
-        """The `ece` to be expected of a perfectly calibrated predictor with the same confidences.
+        """The expected `ece` of a perfectly calibrated predictor with the same confidences.
 
-        It is not zero: in a bin of few queries the share that is right strays from its mean. If each query is right
-        with the chance that its confidence says, independently of the others, the number of right ones in a bin is
-        close to binomial. The mean distance of a binomial variable from its mean is known (De Moivre); it is scaled
-        down by the spread of confidences within the bin.
+        It is not zero: in a bin of few queries the accuracy deviates from its mean. If each query is correct with a
+        probability equal to its confidence, independently of the others, the number of correct ones in a bin is close
+        to binomial. The mean absolute deviation of a binomial variable is known (De Moivre); it is scaled down by the
+        spread of confidences within the bin.
         """
         from scipy.stats import binom
 
@@ -164,20 +164,20 @@ class Confidence:
 
     @property
     def reliability(self) -> Reliability:
-        """Mean confidence, accuracy and share of the queries by bin."""
+        """Mean confidence, accuracy and fraction of the queries by bin."""
         n = self.binned[0]
         mean = np.divide(self.binned[1:3], n, out=np.full((2, BINS), np.nan), where=n > 0)
         return Reliability(mean[1] / UNITS, mean[0], n / self.queries)
 
     @cached_property
     def _falling(self) -> tuple[Floats, Floats]:
-        """Queries and errors among the most confident ones, up to the end of each rank that has any."""
+        """Cumulative numbers of queries and errors, most confident first, at the end of each rank that is not empty."""
         queries, right = self.ranked[:, self.ranked[0] > 0]
         return np.cumsum(queries).astype(np.float64), np.cumsum(queries - right).astype(np.float64)
 
     @property
     def risk_coverage(self) -> tuple[Floats, Floats]:
-        """Coverage and risk: share of errors among the most confident queries, by the share of queries answered."""
+        """Coverage and risk: the error rate among the most confident queries, for each fraction of queries answered."""
         queries, errors = self._falling
         return queries / self.queries, errors / queries
 
@@ -185,7 +185,7 @@ class Confidence:
     def aurc(self) -> float:
         """Area under the risk-coverage curve: the risk among the k most confident queries, averaged over all k.
 
-        Queries of one rank come in a random order, of which this is the mean.
+        Queries of the same rank count in random order: this is the mean over orders.
         """
         from scipy.special import digamma
 
@@ -196,17 +196,17 @@ class Confidence:
         return float((rate * (end - start) + (before - rate * start) * harmonic).sum() / self.queries)
 
     def coverage(self, accuracy: float) -> float:
-        """Return the largest share of queries, the most confident first, that are labelled right at this rate.
+        """Return the largest fraction of queries, the most confident first, that is labelled with this accuracy.
 
         Parameters
         ----------
         accuracy : float
-            The rate, such as 0.95.
+            The required accuracy, such as 0.95.
 
         Returns
         -------
         float
-            The share; 0 if there is none.
+            The fraction; 0 if there is none.
         """
         queries, errors = self._falling
         enough = np.flatnonzero((queries - errors) / queries >= accuracy)
@@ -224,7 +224,7 @@ class Confidence:
 
     @classmethod
     def from_bytes(cls, packed: bytes) -> Confidence:
-        """Unpack what `to_bytes` made; ValueError where it is something else.
+        """Unpack what `to_bytes` returned. Raise a ValueError for other bytes.
 
         Parameters
         ----------
@@ -241,33 +241,33 @@ class Confidence:
         except zlib.error as error:
             raise ValueError(f"a histogram of confidences cannot be read ({error})") from error
         if len(numbers) != 2 * RANKS + 4 * BINS or (numbers < 0).any():
-            raise ValueError("a histogram of confidences does not hold the counts that it should")
+            raise ValueError("a histogram of confidences holds inconsistent counts")
         ranked, binned = np.split(numbers, [2 * RANKS])
         return cls(ranked.reshape(2, RANKS), binned.reshape(4, BINS))
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What is known of the answers to R episodes."""
+    """Metrics of the answers to R episodes."""
 
-    accuracy: Floats  # [R] share of the queries of known classes that is labelled right
-    macro_accuracy: Floats  # [R] the same for each class that is present, then their mean
-    brier: Floats  # [R] mean squared distance of probabilities and truth, summed over classes: 0 to 2
+    accuracy: Floats  # [R] on the queries of known classes
+    macro_accuracy: Floats  # [R] mean of the per-class accuracies over the classes present
+    brier: Floats  # [R] mean squared distance between probabilities and truth, summed over classes: 0 to 2
     nll: Floats  # [R] mean of minus the logarithm of the true class's probability
     confidence: Confidence  # of all of them
     rejection: Mapping[str, Floats] = field(default_factory=dict)  # under `open-set`: `sinkshot.open_set.measures`
 
     @property
     def per_episode(self) -> dict[str, Floats]:
-        """Every metric that each episode has, by name."""
+        """All metrics computed per episode, by name."""
         return {name: getattr(self, name) for name in ("accuracy", *PER_EPISODE)} | dict(self.rejection)
 
 
 def judge(probabilities: Array, labels: Array) -> Judged:
-    """Compare probabilities [R, q, way] with labels [R, q], -1 for unknown classes, which do not count.
+    """Compare probabilities [R, q, way] with labels [R, q]; label -1 is an unknown class and not counted.
 
-    Both are arrays of one library. Torch tensors are judged on their device; every other kind goes through NumPy.
-    Scores (`brier`, `nll`) of an episode are NaN where one of its probabilities is not finite.
+    Both are arrays of one library. Torch tensors stay on their device; all other arrays are converted to NumPy.
+    Scores (`brier`, `nll`) of an episode are NaN if one of its probabilities is not finite.
     """
     if not _is_torch(probabilities):
         probabilities, labels = np.asarray(probabilities), np.asarray(labels)
@@ -291,7 +291,7 @@ def judge(probabilities: Array, labels: Array) -> Judged:
 
 
 def judged(counted: Ints, right: Ints, distance: Floats, loss: Floats, confidence: Confidence) -> Judged:
-    """Put together what was added up: queries and right ones by class [R, way], and scores [R] over known queries."""
+    """Make the metrics from sums: queries and correct ones by class [R, way], and scores [R] over known queries."""
     known = counted.sum(axis=1)
     recall = np.divide(right, counted, out=np.zeros(right.shape), where=counted > 0)
     with np.errstate(invalid="ignore"):  # an episode without a query of a known class has no accuracy
@@ -300,7 +300,7 @@ def judged(counted: Ints, right: Ints, distance: Floats, loss: Floats, confidenc
 
 
 def _count(xp: Any, confidence: Array, hit: Array) -> Confidence:
-    """Make the histogram of confidences [n] float32 and of which queries are right [n], 1 or 0."""
+    """Make the histogram from confidences [n] float32 and from which queries are correct [n], 1 or 0."""
     one = xp.ones_like(confidence)
     confidence = xp.where(confidence < one, confidence, one)  # NaN becomes one, too
     rank = (((one - confidence).view(xp.int32)) >> SHIFT) - SUREST
@@ -315,7 +315,7 @@ def _count(xp: Any, confidence: Array, hit: Array) -> Confidence:
 
 
 def _totals(place: Array, values: Array, size: int) -> Ints:
-    """Add up whole numbers by place, [size]; exact."""
+    """Sum integers by index, [size]; exact."""
     if _is_torch(place):
         return to_numpy(values.new_zeros(size).scatter_add_(0, place, values))
     return np.bincount(place, weights=values, minlength=size).astype(np.int64)  # float64 holds them up to 2^53

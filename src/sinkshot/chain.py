@@ -1,6 +1,6 @@
-"""The grammar of preprocessing chains such as "PEMnE": parsed to steps, spelled back, and cut in two.
+"""The grammar of preprocessing chains such as "PEMnE": parse a chain, write it back, split it in two.
 
-`sinkshot.preprocess` says what each step does.
+`sinkshot.preprocess` implements the steps.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from sinkshot.errors import InputError
 
 _STEP = re.compile(r"(?P<power>Ps|P)(?P<beta>\d*\.?\d+)?|E|Mn|Ma|Mb|Mc|Z|B")
 _NAMES = "P, Ps, E, Mn, Ma, Mb, Mc, Z, B"
-OF_TASK = ("Mn", "Ma", "Mc", "Z", "B")  # steps that need a task, not a row alone
+OF_TASK = ("Mn", "Ma", "Mc", "Z", "B")  # steps that need the whole task, not just one row
 
 
 _WHOSE_MEAN = (
-    " M needs to know whose mean: Mn (the task's), Ma (supports and queries apart), Mb (the base classes') or Mc "
-    "(of the class means)."
+    " M needs a second letter: Mn (mean of the task), Ma (of supports and of queries separately), Mb (of the base "
+    "classes) or Mc (of the class means)."
 )
 
 
@@ -91,7 +91,7 @@ def parse(chain: str) -> Chain:
             raise InputError(f"the power in {chain!r} is 0, which makes all features equal; 0.5 is usual.")
         step = Step(match["power"] or match[0], beta)
         if step.name == "P" and signed:
-            raise InputError(f"P needs features >= 0, which does not hold after a mean is taken ({chain!r}); use Ps.")
+            raise InputError(f"P needs features >= 0, but the mean was subtracted before it in {chain!r}; use Ps.")
         signed = step.name != "B" and (signed or step.name in ("Mn", "Ma", "Mb", "Mc", "Z"))
         steps.append(step)
         at = match.end()
@@ -125,11 +125,11 @@ def spell(steps: Sequence[Step]) -> str:
 
 
 def needs_base(steps: Sequence[Step]) -> bool:
-    """Whether the chain has a step that takes the mean of the base classes."""
+    """Whether the chain has the step Mb, which needs the mean of the base classes."""
     return any(step.name == "Mb" for step in steps)
 
 
 def split(steps: Chain) -> tuple[Chain, Chain]:
-    """Cut a chain into what acts on each row alone, and may be applied to a bank once, and what needs the task."""
+    """Split a chain into its row-wise part, which can be applied to a bank once, and the part that needs the task."""
     cut = next((i for i, step in enumerate(steps) if step.name in OF_TASK), len(steps))
     return steps[:cut], steps[cut:]

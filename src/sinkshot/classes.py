@@ -1,4 +1,4 @@
-"""Some classes of a bank, by number; and which classes may be looked at while anything is still being chosen."""
+"""Select classes of a bank by number, and check which classes may be used to choose hyper-parameters."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _KEPT = ("validation", "val", "valid")
 
 
 def check_split(bank: FeatureBank, name: str = "") -> str:
-    """Refuse classes that results are reported on; return what a person should know of others, if anything.
+    """Refuse novel classes, which results are reported on; return a note on other classes, if there is one.
 
-    What a bank is of is told by its meta, or else by the name of its file, `<data set>_<backbone>_<split>`.
+    The split is read from the bank's meta, or else from the file name, `<data set>_<backbone>_<split>`.
     """
     said = bank.meta.get("split", "")
     where = f"its meta says split {said!r}" if said else f"its name is {Path(name).name}"
@@ -26,14 +26,14 @@ def check_split(bank: FeatureBank, name: str = "") -> str:
     if words & set(_JUDGED):
         raise InputError(
             f"these are novel classes ({where}). Hyper-parameters chosen on the classes that a result is reported on "
-            "make that result too good; choose them on validation or base classes, or set some classes of this bank "
-            "apart for it (--classes 0-9) and report on the others alone."
+            "make that result too good; choose them on validation or base classes, or reserve some classes of this "
+            "bank for it (--classes 0-9) and report on the others only."
         )
     if words & set(_SEEN):
-        return "These are base classes, which the backbone was trained on: new classes are harder to tell apart."
+        return "These are base classes, which the backbone was trained on: novel classes are harder to separate."
     if words & set(_KEPT):
         return ""
-    return "It is not known which classes these are (no split in meta): report no result on them."
+    return "The split of this bank is unknown (no split in meta): do not report results on its classes."
 
 
 def part(bank: FeatureBank, classes: str) -> FeatureBank:
@@ -46,7 +46,7 @@ def part(bank: FeatureBank, classes: str) -> FeatureBank:
 
 
 def others(bank: FeatureBank, classes: str) -> str:
-    """Return the classes that `classes` leaves, in the same form.
+    """Return all classes that are not in `classes`, in the same notation.
 
     >>> import sinkshot
     >>> others(sinkshot.load("cifar-fs_wrn-28-10_novel"), "0-9,12")

@@ -1,7 +1,7 @@
 """Which rows of a bank make each few-shot task: the protocols, and the draws behind them.
 
-Episode i is a function of (labels, protocol, seed, i) and its sizes alone: every random number is a hash of its place.
-Classes and the rows of each come in the same order for all sizes: a 5-shot support begins with that of 1-shot.
+Episode i depends only on (labels, protocol, seed, i) and its sizes: every random number is a hash of where it is used.
+The order of classes and of their rows does not depend on the sizes: a 5-shot support begins with that of 1-shot.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Episodes:
     def __getitem__(self, part: slice) -> Episodes:
         start, stop, step = part.indices(len(self))
         if step != 1:
-            raise InputError(f"episodes can be cut into consecutive parts only; the step given is {step}.")
+            raise InputError(f"episodes can only be sliced with step 1; the step given is {step}.")
         support, labels = self.support[start:stop], self.support_labels[start:stop]
         query, query_labels = self.query[start:stop], self.query_labels[start:stop]
         return Episodes(support, labels, query, query_labels, self.recipe, self.first + start)
@@ -74,7 +74,7 @@ class Episodes:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that decides a set of episodes but the labels; drawn at once or part by part.
+    """Everything but the labels that determines a set of episodes. Draw them all at once or in parts.
 
     Parameters
     ----------
@@ -87,13 +87,13 @@ class Recipe:
     query : int
         Queries per class.
     episodes : int
-        How many episodes.
+        Number of episodes.
     seed : int
-        Which stream of random numbers.
+        Seed of the random numbers.
     alpha : float
-        Of the protocol `dirichlet`: the smaller, the less equal the class sizes.
+        For the protocol `dirichlet`: the smaller, the less equal the class sizes.
     ratio : float
-        Of the protocol `long-tail`: largest to smallest class size.
+        For the protocol `long-tail`: ratio of the largest to the smallest class size.
 
     See Also
     --------
@@ -115,8 +115,8 @@ class Recipe:
     query: int = 15  # per class
     episodes: int = 10_000
     seed: int = 0
-    alpha: float = ALPHA  # of `dirichlet`
-    ratio: float = RATIO  # of `long-tail`: its largest to its smallest class
+    alpha: float = ALPHA  # for `dirichlet`
+    ratio: float = RATIO  # for `long-tail`: largest to smallest class
 
     @property
     def unequal(self) -> bool:
@@ -125,7 +125,7 @@ class Recipe:
 
     @property
     def drawn_by(self) -> str:
-        """The protocol with what it depends on, for people: "dirichlet (alpha 2)"."""
+        """The protocol and its parameter, for display: "dirichlet (alpha 2)"."""
         return {
             "dirichlet": f"dirichlet (alpha {self.alpha:g})",
             "long-tail": f"long-tail (ratio {self.ratio:g})",
@@ -147,14 +147,14 @@ class Recipe:
         first : int
             The number of the first episode.
         count : int, optional
-            How many; all from `first` on by default.
+            Number of episodes; by default all from `first` on.
         class_names : sequence of str, optional
-            What errors call the classes.
+            Names of the classes in error messages.
 
         Returns
         -------
         Episodes
-            The same rows whatever part of the recipe is drawn.
+            An episode has the same rows whichever part of the recipe is drawn.
         """
         return draw(
             labels,
@@ -204,18 +204,18 @@ def draw(
         `balanced`: `query` queries of each class. `official`: the same, bit for bit the draws of the published code
         of BMS and PT-MAP. `dirichlet`: way * query queries whose class sizes follow a Dirichlet; a class may
         have none. `long-tail`: way * query queries whose class sizes fall geometrically from the largest to the
-        smallest, at least one each; which class has which size is drawn.
+        smallest, at least one each; sizes are assigned to classes at random.
         `open-set`: `way` more classes without support, `query` queries each, labelled -1.
     way, shot, query : int
         Classes in an episode, supports and queries of a class.
     episodes, seed, first : int
-        How many episodes, of which stream, from which number on.
+        Number of episodes, seed of the random numbers, and number of the first episode.
     alpha : float
-        Of `dirichlet`, above 0: the smaller, the less equal the sizes. 2 is the field's setting.
+        For `dirichlet`, above 0: the smaller, the less equal the sizes. 2 is the field's setting.
     ratio : float
-        Of `long-tail`, at least 1: of the largest to the smallest size before they are rounded.
+        For `long-tail`, at least 1: ratio of the largest to the smallest size, before rounding.
     class_names : sequence of str, optional
-        What errors call the classes.
+        Names of the classes in error messages.
 
     Returns
     -------
@@ -245,12 +245,12 @@ def draw(
 
 
 def query_counts(labels: NDArray[Any], recipe: Recipe, first: int, count: int) -> NDArray[np.int64]:
-    """Return how many queries each class has in episodes of unequal sizes, [R, way]; the recipe is a checked one."""
+    """Return the number of queries of each class in episodes of unequal sizes, [R, way]; the recipe is checked."""
     return _counts(_group(labels), recipe, first, count)
 
 
 def by_class(labels: NDArray[Any]) -> tuple[Int, Int, Int]:
-    """Return rows in the order of their classes, and where each class starts and how many rows it has, all int32."""
+    """Return rows sorted by class, and the start and size of each class, all int32."""
     classes = _group(labels)
     return classes.rows, classes.start.astype(np.int32), classes.size.astype(np.int32)
 
@@ -258,9 +258,7 @@ def by_class(labels: NDArray[Any]) -> tuple[Int, Int, Int]:
 def _group(labels: NDArray[Any]) -> _Classes:
     labels = np.asarray(labels)
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or not len(labels) or labels.min() < 0:
-        raise InputError(
-            "labels must be whole numbers from 0 on, one for each row; FeatureBank.from_arrays makes them."
-        )
+        raise InputError("labels must be whole numbers from 0 on, one per row; FeatureBank.from_arrays makes them.")
     size = np.bincount(labels)
     rows = np.argsort(labels, kind="stable").astype(np.int32)
     return _Classes(rows, np.cumsum(size) - size, size)
@@ -275,10 +273,10 @@ def _check(recipe: Recipe, first: int, classes: _Classes, open_classes: int, cla
     if recipe.seed >= 2**bits:
         raise InputError(f"seed must be below 2^{bits} under {recipe.protocol}; {recipe.seed} was given.")
     if first < 0 or recipe.episodes <= first:
-        raise InputError(f"at least one episode must be drawn; {recipe.episodes - first} were asked for.")
+        raise InputError(f"at least one episode must be drawn; {recipe.episodes - first} were requested.")
     number("alpha", recipe.alpha, above=0)
     if number("ratio", recipe.ratio) < 1:
-        raise InputError(f"ratio must be at least 1, the largest class to the smallest; {recipe.ratio:g} was given.")
+        raise InputError(f"ratio (largest to smallest class) must be at least 1; {recipe.ratio:g} was given.")
     need, have = recipe.way + open_classes, len(classes.size)
     if need > have:
         extra = f" ({recipe.way} closed and {open_classes} open)" if open_classes else ""
@@ -326,9 +324,9 @@ def _split(rows: Int, recipe: Recipe) -> _Drawn:
 
 
 def _official(classes: _Classes, recipe: Recipe, first: int, episodes: int) -> _Drawn:
-    least = int(classes.size.min())  # larger classes are cut to their first `least` rows
+    least = int(classes.size.min())  # larger classes are truncated to their first `least` rows
     key = (recipe.seed, len(classes.size), least, recipe.way)
-    stream = _STREAMS.pop(key, None)  # taken out while in use: another thread, or an interrupt, starts anew
+    stream = _STREAMS.pop(key, None)  # removed while in use: another thread, or a call after an interrupt, starts again
     if stream is None or stream.next > first:
         stream = _OfficialStream(*key)
     while stream.next < first:
@@ -342,7 +340,7 @@ def _official(classes: _Classes, recipe: Recipe, first: int, episodes: int) -> _
 
 
 class _OfficialStream:
-    """The published sampler: one legacy generator for all episodes, so episode i costs the i before it."""
+    """The published sampler: one legacy generator for all episodes, so episode i requires drawing the i before it."""
 
     def __init__(self, seed: int, classes: int, size: int, way: int) -> None:
         self.classes, self.size, self.way = classes, size, way
@@ -354,13 +352,15 @@ class _OfficialStream:
         chosen = self.generator.permutation(self.classes)[: self.way]
         index, within = np.arange(self.size), np.empty((count, self.way), dtype=np.int64)
         for column in range(self.way):
-            index = self.generator.permutation(index)  # carried from class to class
+            index = self.generator.permutation(index)  # state kept from class to class
             within[:, column] = index[:count]
         self.next += 1
         return chosen, within
 
 
-_STREAMS: dict[tuple[int, int, int, int], _OfficialStream] = {}  # where the last draw of each kind stopped
+_STREAMS: dict[
+    tuple[int, int, int, int], _OfficialStream
+] = {}  # the last stream of each kind, at the position where it stopped
 
 
 def _unequal(classes: _Classes, recipe: Recipe, first: int, episodes: int) -> _Drawn:

@@ -1,4 +1,4 @@
-"""What SinkShot says when it is given something it cannot use: sentences, not tracebacks."""
+"""Errors and warnings about input, as full sentences, and checks of hyper-parameters."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from numbers import Integral, Real
 from typing import Any
 
 _HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-LONGEST = 4_000  # characters of a line of a message
+LONGEST = 4_000  # characters per line of a message
 
 
 def printable(text: str) -> str:
-    """Return a text of others as one that is safe to show: control characters as escapes, on one line.
+    """Return untrusted text in a form that is safe to show: on one line, with control characters as escapes.
 
     >>> printable("a\\x1b[31m.png\\n")
     'a\\\\x1b[31m.png\\\\n'
@@ -26,14 +26,14 @@ def printable(text: str) -> str:
 class InputError(ValueError):
     """Input that cannot be used. The message says what was given, what was expected and what to do.
 
-    Names and texts of files may stand in it as they are: control characters in it are escaped.
+    The message may contain names and text from files: control characters are escaped.
 
     Parameters
     ----------
     message : str
         The sentence.
     *faults : str
-        Where there are several, each has a line of its own.
+        Further faults, one per line.
 
     See Also
     --------
@@ -57,7 +57,7 @@ class InputError(ValueError):
 
 
 def shown(value: Any) -> str:
-    """Return a value as a message shows it, cut short where it is long."""
+    """Return a value as messages show it, shortened if it is long."""
     try:
         return f"{value!r:.200}"
     except (ValueError, RecursionError):  # Python does not print integers of thousands of digits
@@ -69,7 +69,7 @@ def _cut(line: str) -> str:
 
 
 class DataWarning(UserWarning):
-    """Input that can be used but that its owner should know about.
+    """Input that can be used but deserves a look.
 
     See Also
     --------
@@ -89,7 +89,7 @@ class DataWarning(UserWarning):
 
 
 def unknown_name(kind: str, given: str, known: Iterable[str]) -> InputError:
-    """Return the error for a name nobody registered, with the nearest known ones."""
+    """Return the error for an unknown name, with the nearest known ones."""
     names = sorted(known)
     near = difflib.get_close_matches(str(given)[:100], names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(repr(n) for n in near)}?" if near else f"known: {', '.join(names)}."
@@ -104,7 +104,7 @@ def whole(name: str, value: Any, least: int) -> int:
 
 
 def _finite(value: Any) -> bool:
-    return bool(-sys.float_info.max <= value <= sys.float_info.max)  # isfinite fails at an integer of 400 digits
+    return bool(-sys.float_info.max <= value <= sys.float_info.max)  # isfinite fails for an integer of 400 digits
 
 
 def number(name: str, value: Any, above: float = -math.inf) -> float:

@@ -24,7 +24,7 @@ from sinkshot.result import Interrupted, Paired, Result, compare, half_width
 __all__ = ["Interrupted", "Paired", "Progress", "Result", "compare", "evaluate", "half_width", "resolve_job"]
 
 Progress = Callable[[int, int], None]
-"""Called with the number of episodes done and in all."""
+"""Called with the number of episodes done and the total."""
 
 
 def evaluate(
@@ -46,35 +46,35 @@ def evaluate(
     bank : FeatureBank
         Features and labels of the classes that episodes are drawn from.
     episodes : Episodes or Recipe
-        Drawn ones, or a recipe that is drawn part by part: memory stays bounded whatever its size.
+        Episodes that are drawn already, or a recipe, which is drawn in parts so that memory stays bounded.
     method : str
         A registered name, see `sinkshot.methods.METHODS`.
     preprocess : str, optional
         Chain such as "PEMnE"; the method's own by default.
     base : FeatureBank, optional
-        Features of the base classes. Without it, steps Mb use the means the bank holds; a method that needs more takes
-        those that are bundled with the bank, if any, and `Result.notes` says so.
+        Features of the base classes. Without it, step Mb uses the means that the bank holds, and a method that needs
+        base features uses those bundled with the bank, if any; `Result.notes` says so.
     device : str
         "cpu" (NumPy), a torch device such as "cuda", or "auto".
     engine : str
-        One of `sinkshot.engines.ENGINES`, or "auto": the fastest that takes the job on that device.
+        One of `sinkshot.engines.ENGINES`, or "auto": the fastest that can do the job on that device.
     progress : callable, optional
-        Called with the episodes done and in all.
+        Called with the number of episodes done and the total.
     **hyper
-        Hyper-parameters of the method. Under `dirichlet` and `long-tail` its authors' constants for unequal class sizes
-        are the defaults, where they gave any. A method with a `prior` takes "oracle" as well: each episode's true
-        shares.
+        Hyper-parameters of the method. Under `dirichlet` and `long-tail` the defaults are its authors' constants for
+        unequal class sizes, if there are any. A method with a `prior` also accepts "oracle": the true class proportions
+        of each episode.
 
     Returns
     -------
     Result
-        Accuracy of each episode, mean, confidence interval, and what decided them.
+        Accuracy of each episode, their mean and confidence interval, and all settings.
 
     See Also
     --------
     compare : The paired difference of two results.
     tune : Choose hyper-parameters.
-    sinkshot.METHODS : What there is to evaluate.
+    sinkshot.METHODS : The methods to choose from.
 
     Examples
     --------
@@ -96,7 +96,7 @@ def resolve_job(
     base: FeatureBank | None,
     hyper: dict[str, Any],
 ) -> tuple[Job, tuple[str, ...]]:
-    """Settle everything but the engine; the notes say what was taken that nobody asked for."""
+    """Resolve everything but the engine; the notes list choices that the caller did not make."""
     if base is not None and base.width != bank.width:
         raise InputError(f"the base features have {base.width} columns and the bank has {bank.width}.")
     _check_episodes(episodes, bank)
@@ -119,7 +119,7 @@ def resolve_job(
 
 
 def _check_prior(prior: Any, way: int) -> None:
-    """Refuse a prior that is no name and no proportions; an array for each episode belongs to a Task."""
+    """Refuse a prior that is neither a name nor one list of proportions; per-episode priors belong to a Task."""
     if isinstance(prior, str) and prior in ("oracle", "estimated"):
         return
     shares = proportions(prior, way)
@@ -128,7 +128,7 @@ def _check_prior(prior: Any, way: int) -> None:
 
 
 def _means_known(steps: preprocessing.Chain, means: Mapping[str, Any]) -> bool:
-    """Whether every step Mb of a chain finds its mean of the base classes among those stored."""
+    """Whether the base means for every step Mb of a chain are stored."""
     return all(preprocessing.spell(steps[:i]) in means for i, step in enumerate(steps) if step.name == "Mb")
 
 
@@ -142,12 +142,12 @@ def _bundled_base(weights_sha256: str) -> FeatureBank | None:
 
 
 def _check_episodes(episodes: Episodes | Recipe, bank: FeatureBank) -> None:
-    """Refuse nothing to do, and episodes that were drawn for another bank."""
+    """Refuse an empty job, and episodes that were drawn for another bank."""
     total = episodes.episodes if isinstance(episodes, Recipe) else len(episodes)
     if total < 1:
-        raise InputError(f"at least one episode must be evaluated; {total} were asked for.")
+        raise InputError(f"at least one episode must be evaluated; {total} were requested.")
     if total == 1:
-        warnings.warn("one episode has no interval: its half-width is given as zero.", DataWarning, stacklevel=4)
+        warnings.warn("one episode has no confidence interval: ci95 is reported as zero.", DataWarning, stacklevel=4)
     if isinstance(episodes, Episodes):
         shapes = [a.shape for a in (episodes.support, episodes.support_labels, episodes.query, episodes.query_labels)]
         if shapes[0] != shapes[1] or shapes[2] != shapes[3] or shapes[0][0] != shapes[2][0]:
@@ -164,7 +164,7 @@ def _check_episodes(episodes: Episodes | Recipe, bank: FeatureBank) -> None:
 
 
 def _fewest_shots(episodes: Episodes | Recipe) -> int:
-    """Supports of the class that has fewest, in any episode."""
+    """The smallest number of supports of any class in any episode."""
     if isinstance(episodes, Recipe):
         return episodes.shot
     counts = (episodes.support_labels[..., None] == np.arange(episodes.recipe.way)).sum(axis=1)  # [R, way]
@@ -172,9 +172,9 @@ def _fewest_shots(episodes: Episodes | Recipe) -> int:
 
 
 def _run(job: Job, engine: Engine, notes: tuple[str, ...], progress: Progress | None) -> Result:
-    """Collect chunk by chunk; an interrupt hands out what is finished."""
+    """Collect results chunk by chunk; after an interrupt, raise `Interrupted` with the finished ones."""
     start = time.perf_counter()
-    parts: list[dict[str, NDArray[np.float64]]] = []  # metrics of each episode by name
+    parts: list[dict[str, NDArray[np.float64]]] = []  # per-episode metrics by name
     confidence = Confidence()
 
     def result() -> Result:

@@ -13,7 +13,7 @@ from sinkshot.errors import InputError
 
 try:
     import fcntl
-except ImportError:  # Windows, where an open file cannot take another name
+except ImportError:  # Windows, where an open file cannot be renamed
     _LOCKS = False
 else:
     _LOCKS = True
@@ -23,7 +23,7 @@ _SWEPT: set[Path] = set()  # folders
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary file beside `path`; once it is on disk, it replaces `path`.
+    """Yield a temporary file beside `path` that replaces `path` once it is on disk.
 
     A killed or failed write leaves `path` unchanged. Errors become an InputError with the path.
     """
@@ -32,7 +32,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     except OSError as error:  # the working folder was deleted
         raise InputError(f"{os.fsdecode(path)} cannot be written: {error.strerror or error}.") from error
     if not file.parent.is_dir():
-        raise InputError(f"{file} cannot be written: there is no folder {file.parent}; make it first.")
+        raise InputError(f"{file} cannot be written: there is no folder {file.parent}; create it first.")
     if file.exists() and not file.is_file():
         raise InputError(f"{file} cannot be written: a folder or device has that name; choose another.")
     temporary = file.with_name(f".sinkshot-{os.getpid()}-{token_hex(8)}.tmp")
@@ -56,7 +56,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _held(temporary: Path) -> Iterator[None]:
-    """Make a temporary file and hold a lock on it, so that no other process takes it for one that was left behind."""
+    """Create a temporary file and hold a lock on it, so that no other process removes it as abandoned."""
     handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
     if not _LOCKS:
         os.close(handle)
@@ -70,9 +70,9 @@ def _held(temporary: Path) -> Iterator[None]:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove temporary files in a folder whose process was killed; once in this process for each folder.
+    """Remove the temporary files of killed processes from a folder; once per folder and process.
 
-    A file belongs to a living process if that holds its lock, or has the number in its name.
+    A file is in use if a process holds its lock, or if the process whose number is in its name is running.
     """
     if folder in _SWEPT or not _LOCKS:
         return
@@ -91,7 +91,7 @@ def _sweep(folder: Path) -> None:
 
 
 def _try_lock(handle: int) -> bool:
-    """Lock a file; False where another process has, or where the file system has no locks."""
+    """Lock a file; False if another process holds the lock or the file system has no locks."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -100,7 +100,7 @@ def _try_lock(handle: int) -> bool:
 
 
 def _lives(process: int) -> bool:
-    """Whether there is a process with this number, whoever owns it."""
+    """Whether a process with this number exists, of any user."""
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):

@@ -12,15 +12,15 @@ from pathlib import Path
 from sinkshot.errors import InputError
 from sinkshot.foreign import limits, texts
 
-TRIES = 100  # to take a lock whose file goes away in that moment
+TRIES = 100  # attempts to take a lock whose file is being removed
 
 
 @contextlib.contextmanager
 def alone(file: Path, what: str, otherwise: str) -> Iterator[None]:
-    """Hold the lock `file`, or refuse at once where another process does; it is removed at the end.
+    """Hold the lock `file`, or raise at once if another process holds it; the file is removed at the end.
 
-    The refusal reads: `what` by process 12 on host; let it end or stop it, or `otherwise`. Where there are no locks (on
-    Windows, on some network file systems, in folders that cannot be written) nobody is kept apart.
+    The error reads: `what` by process 12 on host; let it end or stop it, or `otherwise`. Without locks (on Windows, on
+    some network file systems, in read-only folders) other processes are not excluded.
     """
     handle = _taken(file, what, otherwise)
     try:
@@ -28,18 +28,18 @@ def alone(file: Path, what: str, otherwise: str) -> Iterator[None]:
     finally:
         if handle is not None:
             with contextlib.suppress(OSError):
-                file.unlink()  # before it is free, so that nobody waits for a file without a name
+                file.unlink()  # before the lock is released, so that nobody locks a file that has no name
             os.close(handle)
 
 
 def must_be_free(file: Path, what: str, otherwise: str) -> None:
-    """Refuse where another process holds the lock: for commands that do long work before they take it."""
+    """Raise if another process holds the lock: for commands that do long work before they take it."""
     with alone(file, what, otherwise):
         pass
 
 
 def _taken(file: Path, what: str, otherwise: str) -> int | None:
-    """Return the open file, locked; None where that cannot be done."""
+    """Return the open file, locked; None if that is not possible."""
     try:
         import fcntl
     except ImportError:
@@ -57,7 +57,7 @@ def _taken(file: Path, what: str, otherwise: str) -> int | None:
         except BlockingIOError as error:
             os.close(handle)
             raise InputError(f"{what} by {_holder(file)} right now; let it end or stop it, or {otherwise}.") from error
-        except FileNotFoundError:  # its last holder took the name away after we had opened it
+        except FileNotFoundError:  # its last holder removed the file after we had opened it
             pass
         except OSError:
             os.close(handle)
@@ -67,8 +67,8 @@ def _taken(file: Path, what: str, otherwise: str) -> int | None:
 
 
 def _sign(handle: int) -> None:
-    """Leave word of who holds the lock."""
-    with contextlib.suppress(OSError):  # on a full disk it is held without a word
+    """Write into the file which process holds the lock."""
+    with contextlib.suppress(OSError):  # on a full disk the holder is not recorded
         os.ftruncate(handle, 0)
         os.write(handle, json.dumps({"process": os.getpid(), "host": socket.gethostname()}).encode())
 
@@ -77,5 +77,5 @@ def _holder(file: Path) -> str:
     try:
         told = texts.json_object(texts.text(file, limits.JSON))
         return f"process {told['process']} on {told['host']}"
-    except (OSError, ValueError, KeyError, TypeError):  # it has only begun, or just ended
+    except (OSError, ValueError, KeyError, TypeError):  # the holder has just started or just ended
         return "another process"

@@ -1,4 +1,4 @@
-"""The metrics that results have: their names, what people call them, and whether more or less is better."""
+"""The metrics of results: their names, their titles in tables, and whether higher or lower is better."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Metric = Literal[
     "aupr",
     "fpr95",
 ]
-"""Every metric; the last three are known under the protocol `open-set` alone."""
+"""Every metric; the last three exist only under the protocol `open-set`."""
 
 TITLES: dict[str, str] = {
     "accuracy": "accuracy",
@@ -37,14 +37,14 @@ TITLES: dict[str, str] = {
     "aupr": "AUPR",
     "fpr95": "FPR95",
 }
-"""What tables of percent call them."""
+"""Titles in tables, whose values are percent."""
 
 PER_EPISODE = ("accuracy", *(name for name in (*CONFIDENCE, *OPEN_SET) if name not in POOLED))
-"""Metrics that each episode has, so that they have intervals and can be paired."""
+"""Metrics computed per episode, so that they have confidence intervals and can be paired."""
 
 _LESS_IS_BETTER = {"ece", "ece_null", "brier", "nll", "aurc", "fpr95"}
 
 
 def sign(metric: str) -> int:
-    """1 for a metric of which more is better, -1 for one of which less is."""
+    """1 if higher values of a metric are better, -1 if lower ones are."""
     return -1 if metric in _LESS_IS_BETTER else 1

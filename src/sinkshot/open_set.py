@@ -1,7 +1,7 @@
-"""How well a score tells queries of unknown classes from the others: AUROC, AUPR and FPR at 95 % TPR, per episode.
+"""How well a score separates queries of unknown classes from known ones: AUROC, AUPR and FPR at 95 % TPR, per episode.
 
-Unknown queries are the positives, and a higher score means more unknown. Each measure is taken within an episode and
-averaged afterwards: scores of different episodes are never compared.
+Unknown queries are the positives, and a higher score means more unknown. Each metric is computed within an episode and
+then averaged: scores of different episodes are never compared.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ OPEN_SET = ("auroc", "aupr", "fpr95")
 
 
 def auroc(unknown: Any, strange: Any) -> Floats:
-    """Area under the ROC curve: the chance that an unknown query scores above a known one, ties counting half.
+    """Area under the ROC curve: the probability that an unknown query scores above a known one; ties count half.
 
     Parameters
     ----------
@@ -35,8 +35,8 @@ def auroc(unknown: Any, strange: Any) -> Floats:
 
     See Also
     --------
-    aupr : By precision and recall.
-    fpr_at_tpr : At one threshold.
+    aupr : Area under the precision-recall curve.
+    fpr_at_tpr : False positive rate at one threshold.
 
     Examples
     --------
@@ -74,23 +74,23 @@ def aupr(unknown: Any, strange: Any) -> Floats:
 
 
 def fpr_at_tpr(unknown: Any, strange: Any, tpr: float = 0.95) -> Floats:
-    """Share of known queries rejected at the highest threshold that rejects a share `tpr` of the unknown ones.
+    """Fraction of known queries rejected at the highest threshold that rejects a fraction `tpr` of the unknown ones.
 
     Parameters
     ----------
     unknown, strange : array of shape (..., q)
         As in `auroc`.
     tpr : float
-        The share of unknown queries to reject.
+        The fraction of unknown queries to reject.
 
     Returns
     -------
     array of shape (...)
-        The share of each episode; lower is better.
+        The fraction in each episode; lower is better.
 
     See Also
     --------
-    auroc : Over all thresholds.
+    auroc : A metric over all thresholds.
 
     Examples
     --------
@@ -98,12 +98,12 @@ def fpr_at_tpr(unknown: Any, strange: Any, tpr: float = 0.95) -> Floats:
     0.5
     """
     if not 0 < number("tpr", tpr) <= 1:
-        raise InputError(f"tpr is a share above 0 and up to 1, such as 0.95; {tpr:g} was given.")
+        raise InputError(f"tpr must be above 0 and at most 1, such as 0.95; {tpr:g} was given.")
     return _fpr_at_tpr(*_curve(unknown, strange), tpr)
 
 
 def measures(unknown: Any, strange: Any) -> dict[str, Floats]:
-    """All three by the names that results have for them: auroc, aupr and fpr95. Parameters are those of `auroc`."""
+    """All three by their names in results: auroc, aupr and fpr95. Parameters as in `auroc`."""
     curve = _curve(unknown, strange)
     return {"auroc": _auroc(*curve), "aupr": _aupr(*curve), "fpr95": _fpr_at_tpr(*curve, 0.95)}
 
@@ -138,9 +138,9 @@ def _checked(unknown: Any, strange: Any) -> tuple[Floats, NDArray[np.bool_]]:
 
 
 def _curve(unknown: Any, strange: Any) -> tuple[Floats, Floats]:
-    """Unknown and known queries at or above each score, from the highest score down [..., q].
+    """Numbers of unknown and known queries at or above each score, from the highest score down [..., q].
 
-    Within a group of equal scores all places hold the numbers of its end: a threshold cannot part them.
+    Equal scores all get the numbers at the end of their group, since no threshold can separate them.
     """
     scores, positive = _checked(unknown, strange)
     order = np.argsort(-scores, axis=-1, kind="stable")

@@ -1,16 +1,15 @@
-"""The steps P, E, M, Z of the paper's section 3.3 and the little grammar that chains them, such as "PEMnE".
+"""The steps P, E, M, Z of the paper's section 3.3 and others, chained by a string such as "PEMnE".
 
     P    power, (x + 1e-6)^beta, for features >= 0      Mn   subtract the mean of the task (supports and queries)
-    Ps   signed power, sign(x) |x|^beta                 Ma   subtract the mean of the supports from them and that of
-    E    unit length                                         the queries from those, apart
+    Ps   signed power, sign(x) |x|^beta                 Ma   subtract the mean of the supports from the supports and
+    E    unit length                                         the mean of the queries from the queries
     Z    batch norm over the rows of the task           Mb   subtract the mean of the base classes, taken at this
-    B    affinities to the other rows (BPA), of              point of the chain
-         which each row then consists                   Mc   subtract the mean of the class means: those of the
-    ""   nothing                                             supports, the task's mean being one more of each class
+    B    replace each row by its affinities to the           point of the chain
+         other rows (BPA)                               Mc   subtract the mean of the class means of the supports,
+    ""   nothing                                             with the task's mean as one more support per class
 
-A chain is read from left to right. beta is 0.5 unless a number follows the power: "P0.4EMnE". P, Ps, E and Mb treat
-each row alone; where a task has the features of the base classes, those go through the chain's steps up to the first
-that does not.
+A chain is read from left to right. beta is 0.5 unless a number follows the power: "P0.4EMnE". P, Ps, E and Mb are
+row-wise. If a task has features of the base classes, they go through the steps before the first that is not row-wise.
 """
 
 from __future__ import annotations
@@ -54,22 +53,22 @@ __all__ = [
     "warn_of_zero_rows",
 ]
 
-EPSILON = 1e-6  # of the power transform
+EPSILON = 1e-6  # epsilon of the power transform
 BATCH_NORM_EPSILON = 1e-5
 BaseMean = Callable[[Chain], NDArray[Any]]
 
 
 class Centring(NamedTuple):
-    """What a chain does to a task, as far as it can be done to a Gram matrix alone."""
+    """The part of a chain that needs the task, in a form that can be applied to a Gram matrix."""
 
     centre: bool  # subtract the mean of the task
-    apart: bool  # that of the supports from them and that of the queries from those
-    normalise: bool  # and then take unit length
+    apart: bool  # subtract the means of supports and queries separately
+    normalise: bool  # then scale to unit length
     classes: bool = False  # subtract the mean of the class means
 
 
 def centring(task_wise: Chain) -> Centring | None:
-    """Return what a chain does to a task, if the inner products of its rows are enough to do it, else None."""
+    """Return the `Centring` of a chain, or None if the chain needs more than inner products."""
     names = [step.name for step in task_wise]
     normalise = names[1:] == ["E"]
     if names[:1] in ([], ["Mn"], ["Ma"], ["Mc"]) and (normalise or len(names) < 2):
@@ -78,9 +77,9 @@ def centring(task_wise: Chain) -> Centring | None:
 
 
 def centred_apart(gram: Array, supports: int, normalise: bool) -> Array:
-    """Subtract the means of supports and queries on both sides of Gram matrices [R, N, N]; unit length if asked for.
+    """Subtract the means of supports and queries on both sides of Gram matrices [R, N, N]; optionally unit length.
 
-    Digits are kept if the mean of the task was subtracted before. A row that is zero but for rounding becomes zero.
+    To avoid cancellation, subtract the mean of the task first. A row that is zero up to rounding becomes zero.
     """
     xp = array_namespace(gram)
     for _ in range(2):  # rows, then columns
@@ -91,9 +90,9 @@ def centred_apart(gram: Array, supports: int, normalise: bool) -> Array:
 
 
 def centred_by_classes(gram: Array, labels: Array, normalise: bool) -> Array:
-    """Subtract the centre of Mc on both sides of Gram matrices [R, N, N] of supports with labels [R, l], then others.
+    """Subtract the centre of Mc on both sides of Gram matrices [R, N, N]; the first l rows are supports, labels [R, l].
 
-    Digits are kept if the mean of the task was subtracted before. A row that is zero but for rounding becomes zero.
+    To avoid cancellation, subtract the mean of the task first. A row that is zero up to rounding becomes zero.
     """
     xp = array_namespace(gram)
     along = class_centre(labels, gram) @ gram  # [R, 1, N]: inner products of the centre with all rows
@@ -105,7 +104,7 @@ def centred_by_classes(gram: Array, labels: Array, normalise: bool) -> Array:
 def class_centre(labels: Array, rows: Array) -> Array:
     """Weights [..., 1, N] of the rows [..., N, d], supports first, in the mean of the class means.
 
-    The mean of all rows is one more support of each class: alone, few supports would leave the centre to chance.
+    The mean of all rows counts as one more support of each class, because the mean of a few supports is noisy.
     """
     xp = array_namespace(rows)
     member = one_hot(labels, int(xp.max(labels)) + 1, rows)  # [..., way, l]
@@ -127,7 +126,7 @@ def _unit_length(gram: Array) -> Array:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Rows after a chain, and what the chain took from them.
+    """Rows after a chain, and the means and scales that the chain used.
 
     Parameters
     ----------
@@ -136,7 +135,7 @@ class Prepared:
     statistics : tuple of (shift, scale)
         What each step Mn, Mb, Mc and Z subtracted and divided by, in order.
     zero_rows : int
-        Rows that E found to be zero, and left so.
+        Number of zero rows at a step E; they stay zero.
 
     See Also
     --------
@@ -152,7 +151,7 @@ class Prepared:
 
     x: Array  # [..., N, d]
     statistics: tuple[tuple[Array, Array | None], ...]  # shift and scale of each Mn, Mb, Mc, Z in order
-    zero_rows: int  # rows that E found to be zero, and left so
+    zero_rows: int  # number of zero rows at a step E; they stay zero
 
 
 def run(
@@ -165,7 +164,7 @@ def run(
     statistics: Sequence[tuple[Array, Array | None]] | None = None,
     what: str = "row",
 ) -> Prepared:
-    """Send rows through a chain.
+    """Apply a chain to rows.
 
     Parameters
     ----------
@@ -174,20 +173,20 @@ def run(
     steps : sequence of Step
         The chain, as `parse` returns it.
     supports : int, optional
-        How many of the first rows are the supports of a task; Ma and B need it.
+        The number of supports, which come first among the rows of a task; Ma and B need it.
     labels : array of shape (..., l), optional
         Classes of the supports, 0 .. way-1; Mc needs them.
     base_mean : callable, optional
-        Gives Mb the mean of the base classes after the steps before it.
+        Returns the mean of the base classes after the steps before Mb.
     statistics : sequence of (shift, scale), optional
-        Of an earlier run: its means and scales are used again.
+        Means and scales of an earlier run, to be used again.
     what : str
-        What errors call a row.
+        The word for a row in error messages.
 
     Returns
     -------
     Prepared
-        The rows and what was taken from them.
+        The rows, and the means and scales used.
 
     See Also
     --------
@@ -217,9 +216,9 @@ def run(
                 zero_rows += int(xp.count_nonzero(zero))
                 x = x / xp.where(zero, xp.ones_like(norm), norm)
             case "Ma" | "B" if supports is None:
-                raise InputError(f"the step {step.name} needs a task of supports and queries, not rows alone; use Mn.")
+                raise InputError(f"the step {step.name} needs a task of supports and queries, not just rows; use Mn.")
             case "Mc" if labels is None and statistics is None:
-                raise InputError("the step Mc needs a task with the classes of its supports, not rows alone; use Mn.")
+                raise InputError("the step Mc needs a task with the labels of its supports, not just rows; use Mn.")
             case "Ma":
                 parts = x[..., :supports, :], x[..., supports:, :]
                 x = xp.concat([part - xp.mean(part, axis=-2, keepdims=True) for part in parts], axis=-2)
@@ -269,12 +268,14 @@ def refuse_negative(x: Array, what: str) -> None:
 
 
 def base_mean_of(means: Mapping[str, NDArray[Any]], base: FeatureBank | None) -> BaseMean:
-    """Return the function that gives Mb its mean: a stored one where there is one, else that of a whole base bank."""
+    """Return the function that gives Mb its mean: a stored mean if there is one, else the mean of a base bank."""
 
     def base_mean(before: Chain) -> NDArray[Any]:
         prefix = spell(before)
         if any(step.name in OF_TASK for step in before):
-            raise InputError(f"Mb cannot follow {prefix!r}: a task's own mean says nothing of the base classes.")
+            raise InputError(
+                f"Mb cannot follow {prefix!r}: after a step that uses the task, the base classes have no mean."
+            )
         if prefix in means:
             return means[prefix]
         if base is not None:
@@ -290,7 +291,7 @@ def base_mean_of(means: Mapping[str, NDArray[Any]], base: FeatureBank | None) ->
 
 
 def base_after(base: FeatureBank, steps: Chain, base_mean: BaseMean) -> FeatureBank:
-    """Return a base bank behind the row-wise part of a chain; the same bank as long as nothing changes."""
+    """Return a base bank after the row-wise part of a chain; the same object if nothing changes."""
     row_wise, _ = split(steps)
     if not row_wise:
         return base
@@ -307,14 +308,14 @@ _BASE_AFTER: WeakKeyDictionary[FeatureBank, dict[tuple[Any, ...], FeatureBank]] 
 
 
 def apply(task: Task, chain: str, means: Mapping[str, NDArray[Any]] | None = None) -> Task:
-    """Send the supports and queries of a task through a chain together.
+    """Apply a chain to the supports and queries of a task together.
 
-    The task's base bank, if there is one, goes through the part of the chain that acts on rows alone.
+    The row-wise part of the chain is also applied to the task's base bank, if there is one.
 
     Parameters
     ----------
     task : Task
-        With `base` set where the chain has Mb and `means` does not hold its mean.
+        It needs `base` if the chain has Mb and `means` does not hold its mean.
     chain : str
         Such as "PEMnE".
     means : mapping of str to array [d], optional
@@ -350,7 +351,7 @@ def apply(task: Task, chain: str, means: Mapping[str, NDArray[Any]] | None = Non
 
 
 def warn_of_zero_rows(count: int) -> None:
-    """Say once how many rows have no direction."""
+    """Warn once of the number of zero rows, which have no direction."""
     if count:
         rows = "1 row is" if count == 1 else f"{count} rows are"
-        warnings.warn(f"{rows} zero where the chain takes unit length (E), and stays zero.", DataWarning, stacklevel=3)
+        warnings.warn(f"{rows} zero before unit length (E), and stays zero.", DataWarning, stacklevel=3)

@@ -22,7 +22,7 @@ class ProgressReporter:
     every : float, optional
         Seconds between lines where standard error is not a terminal; None for no lines.
     silent : bool
-        Show nothing at all, as processes do whose progress another one reports.
+        Show nothing, for processes whose progress another process reports.
     clock : callable
         Returns seconds.
 
@@ -50,7 +50,7 @@ class ProgressReporter:
             self._bars.start()
 
     def bar(self, title: str = "", text: str = "") -> Callable[..., None]:
-        """Add a bar; call what it returns as `bar(done, total)`, or `bar(done, total, text)` with words of your own."""
+        """Add a bar; call the result as `bar(done, total)`, or `bar(done, total, text)` with your own text."""
         start, first = self._clock(), None
         if self._bars is not None:
             task = self._bars.add_task("", total=None, title=printable(title), text=printable(text))

@@ -1,4 +1,4 @@
-"""How many queries each class of an episode gets where sizes are unequal: from a Dirichlet, or along a long tail."""
+"""Numbers of queries per class in unbalanced episodes: from a Dirichlet distribution, or a long tail."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from sinkshot.errors import InputError
 from sinkshot.random_words import mix, shuffled, streams, word
 
 ALPHA = 2.0  # the field's imbalanced setting
-RATIO = 10.0  # of the largest to the smallest class of a long tail
+RATIO = 10.0  # of the largest to the smallest class in a long tail
 
-_REDRAWS = 1000  # tries for a Dirichlet episode whose classes are large enough
-_PRODUCTS_UP_TO = 16  # whole alphas whose gamma variables are products of uniform ones
-_OF_SIZES, _OF_ORDER = (mix(np.array([1 << bit], dtype=np.uint64)) for bit in (62, 61))  # apart from those of rows
+_REDRAWS = 1000  # attempts to draw a Dirichlet episode whose classes are large enough
+_PRODUCTS_UP_TO = 16  # largest integer alpha for which gamma variables are made from products of uniform ones
+_OF_SIZES, _OF_ORDER = (mix(np.array([1 << bit], dtype=np.uint64)) for bit in (62, 61))  # other streams than rows
 
 Int = NDArray[np.int64]
 Float = NDArray[np.float64]
@@ -27,13 +27,13 @@ def dirichlet(room: Int, query: int, seed: int, first: int, alpha: float = ALPHA
     Parameters
     ----------
     room : array [R, way]
-        Rows that each class has for queries. An episode that asks a class for more is drawn again.
+        Rows available for queries in each class. An episode that needs more is drawn again.
     query : int
-        Queries of a class on average.
+        Mean number of queries per class.
     seed, first : int
-        Which stream of episodes, and the number of the first.
+        The seed, and the number of the first episode.
     alpha : float
-        Of the Dirichlet, above 0; the smaller, the less equal.
+        Parameter of the Dirichlet, above 0; the smaller, the less equal the sizes.
     """
     episodes, way = room.shape
     total = way * query
@@ -68,13 +68,13 @@ def long_tail(way: int, query: int, ratio: float = RATIO) -> Int:
 
 
 def long_tails(way: int, query: int, seed: int, first: int, episodes: int, ratio: float = RATIO) -> Int:
-    """Return the sizes of a long tail with its classes in a random order for each episode, [R, way]."""
+    """Return the sizes of a long tail, in random order for each episode, [R, way]."""
     order = shuffled(np.full(episodes, way), way, streams(seed, first, episodes) ^ _OF_ORDER)  # [way, R]
     return np.asarray(long_tail(way, query, ratio)[order.T])
 
 
 def rounded(shares: Float, total: int) -> Int:
-    """Round shares [R, way], each row of sum `total`, to whole numbers of that sum, largest remainders upwards."""
+    """Round shares [R, way] with row sums `total` to integers with the same sums; the largest remainders round up."""
     whole = np.floor(shares).astype(np.int64)
     rank = np.argsort(np.argsort(whole - shares, axis=1, kind="stable"), axis=1)  # 0: the largest remainder
     return np.asarray(whole + (rank < (total - whole.sum(axis=1, keepdims=True))))
@@ -83,9 +83,9 @@ def rounded(shares: Float, total: int) -> Int:
 def _proportions(keys: Words, way: int, alpha: float, attempt: int) -> Float:
     """Return Dirichlet proportions [R, way]: gamma variables divided by their sum.
 
-    A gamma variable of whole alpha is minus the logarithm of a product of alpha uniform ones. For any other alpha it is
-    one of alpha + 1, found by inverting its distribution function, times a uniform one to the power 1 / alpha. That is
-    done in logarithms, since a small alpha would leave the range of a float.
+    For integer alpha, a gamma variable is minus the logarithm of a product of alpha uniform ones. For other alpha, it
+    is a gamma variable of alpha + 1, drawn by inverting its distribution function, times a uniform one to the power
+    1 / alpha; this is computed in logarithms, since a small alpha would leave the range of a float.
     """
     if float(alpha).is_integer() and alpha <= _PRODUCTS_UP_TO:
         gamma = np.zeros((len(keys), way))

@@ -1,11 +1,11 @@
-"""Random numbers that are hashes of where they are used: episode i has its own stream, whatever is drawn beside it."""
+"""Counter-based random numbers: each episode has its own stream, independent of what else is drawn."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-_ROWS_AT_ONCE = 1 << 22  # entries of the shuffled index table: bounds memory whatever the number of episodes
+_ROWS_AT_ONCE = 1 << 22  # entries of the shuffled index table: bounds memory for any number of episodes
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -47,7 +47,7 @@ def shuffled(size: NDArray[np.int64], count: int, keys: NDArray[np.uint64]) -> N
         stream = np.arange(len(keys[part]))
         table = np.tile(np.arange(widest, dtype=np.int32), (len(stream), 1))
         for t in range(count):
-            left = np.maximum(size[part] - t, 1)  # a class of fewer than `count` rows repeats; its caller cuts it
+            left = np.maximum(size[part] - t, 1)  # a class with too few rows repeats some; the caller drops them
             other = np.minimum(t, size[part] - 1) + below(left, keys[part], t)
             here = table[stream, other]
             table[stream, other] = table[:, min(t, widest - 1)]

@@ -17,24 +17,24 @@ from sinkshot.open_set import OPEN_SET
 
 @dataclass(frozen=True)
 class Result:
-    """Accuracy of one method on a set of episodes, with everything that decided it.
+    """Accuracy of one method on a set of episodes, with all settings.
 
     Attributes
     ----------
     method, preprocess, engine : str
-        What was run, after which chain, by which engine.
+        Names of the method, the preprocessing chain and the engine.
     recipe : Recipe
         How episodes were drawn.
     per_episode : array of shape (R,)
         Accuracy on the queries of known classes.
     accuracy, ci95 : float
-        Mean accuracy in [0, 1], and the half-width of its 95 % confidence interval.
+        Mean accuracy in [0, 1], and its 95 % CI half-width.
     seconds : dict
         Time by stage: sample, prepare, classify, total.
     hyper : dict
         Hyper-parameters, defaults included.
     notes : tuple of str
-        What was used that nobody asked for.
+        Choices that were made for the caller, such as bundled base features.
     auroc, aupr, fpr95 : float or None
         Means of the open-set measures, under the protocol `open-set`.
 
@@ -59,11 +59,11 @@ class Result:
     seconds: dict[str, float]  # sample, prepare, classify, total
     engine: str
     hyper: dict[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()  # what was taken that nobody asked for
+    notes: tuple[str, ...] = ()  # choices that were made for the caller
     macro_accuracy_per_episode: NDArray[np.float64] | None = None  # [R], as are the next two; see `calibration`
     brier_per_episode: NDArray[np.float64] | None = None
     nll_per_episode: NDArray[np.float64] | None = None
-    confidence: Confidence | None = None  # of all queries of known classes
+    confidence: Confidence | None = None  # over all queries of known classes
     auroc_per_episode: NDArray[np.float64] | None = None  # [R], under `open-set`, as are the next two
     aupr_per_episode: NDArray[np.float64] | None = None
     fpr95_per_episode: NDArray[np.float64] | None = None
@@ -80,27 +80,27 @@ class Result:
 
     @property
     def ci95(self) -> float:
-        """Half-width of the 95 % interval of the mean."""
+        """95 % CI half-width of the mean."""
         return half_width(self.per_episode)
 
     @property
     def macro_accuracy(self) -> float | None:
-        """Mean over episodes of the accuracy within each class that is present, averaged over these classes."""
+        """Mean over episodes of the per-class accuracies, averaged over the classes present."""
         return self.mean("macro_accuracy")
 
     @property
     def brier(self) -> float | None:
-        """Mean squared distance of probabilities and truth, summed over classes: 0 to 2, less is better."""
+        """Mean squared distance between probabilities and truth, summed over classes: 0 to 2, lower is better."""
         return self.mean("brier")
 
     @property
     def nll(self) -> float | None:
-        """Log loss: mean of minus the natural logarithm of the probability of the true class; less is better."""
+        """Log loss: mean of minus the natural logarithm of the probability of the true class; lower is better."""
         return self.mean("nll")
 
     @property
     def ece(self) -> float | None:
-        """Expected calibration error in 15 bins of confidence, over the queries of all episodes; less is better."""
+        """Expected calibration error in 15 bins of confidence, over the queries of all episodes; lower is better."""
         return self.pooled("ece")
 
     @property
@@ -110,17 +110,17 @@ class Result:
 
     @property
     def aurc(self) -> float | None:
-        """Area under the risk-coverage curve over the queries of all episodes; less is better."""
+        """Area under the risk-coverage curve over the queries of all episodes; lower is better."""
         return self.pooled("aurc")
 
     @property
     def coverage95(self) -> float | None:
-        """Largest share of queries, the most confident first, of which 95 % are labelled right."""
+        """Largest fraction of queries, the most confident first, that is labelled with 95 % accuracy."""
         return self.pooled("coverage95")
 
     @property
     def coverage99(self) -> float | None:
-        """Largest share of queries, the most confident first, of which 99 % are labelled right."""
+        """Largest fraction of queries, the most confident first, that is labelled with 99 % accuracy."""
         return self.pooled("coverage99")
 
     @property
@@ -130,16 +130,16 @@ class Result:
 
     @property
     def aupr(self) -> float | None:
-        """Mean over episodes of the area under the precision-recall curve, unknown queries being the positives."""
+        """Mean over episodes of the area under the precision-recall curve, with unknown queries as positives."""
         return self.mean("aupr")
 
     @property
     def fpr95(self) -> float | None:
-        """Mean over episodes of the share of known queries rejected where 95 % of the unknown are; less is better."""
+        """Mean false positive rate at 95 % TPR: known queries rejected with 95 % of the unknown; lower is better."""
         return self.mean("fpr95")
 
     def values(self, metric: str) -> NDArray[np.float64] | None:
-        """Return a metric of each episode.
+        """Return a metric per episode.
 
         Parameters
         ----------
@@ -150,7 +150,7 @@ class Result:
         Returns
         -------
         array of shape (R,) or None
-            None where the metric was not measured, or is one of all queries together.
+            None if the metric was not measured, or is defined over all queries together.
         """
         return self.per_episode if metric == "accuracy" else getattr(self, f"{metric}_per_episode", None)
 
@@ -170,7 +170,7 @@ class Result:
         return None if (values := self.values(metric)) is None else float(values.mean())
 
     def pooled(self, metric: str) -> float | None:
-        """Return a metric of all queries together.
+        """Return a metric defined over all queries together.
 
         Parameters
         ----------
@@ -232,11 +232,11 @@ class Paired:
     Parameters
     ----------
     a, b : str
-        Names of the two.
+        Names of the two results.
     difference : float
         Mean difference in accuracy, a minus b.
     ci95 : float
-        Half-width of its 95 % confidence interval.
+        Its 95 % CI half-width.
 
     See Also
     --------
@@ -275,14 +275,14 @@ def compare(a: Result, b: Result, names: tuple[str, str] | None = None) -> Paire
     Parameters
     ----------
     a, b : Result
-        Results on episodes of the same recipe; the shorter one counts.
+        Results on episodes of the same recipe. If one has fewer episodes, only these are compared.
     names : tuple of two str, optional
-        What to call them; their methods by default.
+        Names of the two; their methods by default.
 
     Returns
     -------
     Paired
-        The difference and the half-width of its 95 % confidence interval.
+        The difference and its 95 % CI half-width.
 
     See Also
     --------
@@ -293,12 +293,12 @@ def compare(a: Result, b: Result, names: tuple[str, str] | None = None) -> Paire
     >>> import sinkshot
     >>> bank, recipe = sinkshot.load("cifar-fs_wrn-28-10_novel"), sinkshot.Recipe(episodes=50)
     >>> bms, ncm = (sinkshot.evaluate(bank, recipe, method=name) for name in ("bms", "ncm"))
-    >>> apart = sinkshot.compare(bms, ncm)
-    >>> apart.a, apart.difference > apart.ci95
+    >>> paired = sinkshot.compare(bms, ncm)
+    >>> paired.a, paired.difference > paired.ci95
     ('bms', True)
     """
     if replace(a.recipe, episodes=1) != replace(b.recipe, episodes=1):
-        raise InputError(f"results on other episodes cannot be paired: {a.recipe} and {b.recipe}.")
+        raise InputError(f"results on different episodes cannot be paired: {a.recipe} and {b.recipe}.")
     same = min(a.episodes, b.episodes)
     difference = a.per_episode[:same] - b.per_episode[:same]
     first, second = names or (a.method, b.method)

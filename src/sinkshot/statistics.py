@@ -1,4 +1,4 @@
-"""Statistics of feature matrices that several pages and commands show."""
+"""Statistics of feature matrices, used by several reports and commands."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def skewness(x: Float) -> Float:
 
 
 def principal_components(x: Float, components: int) -> tuple[Float, Float]:
-    """First principal components of rows x [n, d]: points [n, components], and their shares of the variance.
+    """First principal components of rows x [n, d]: points [n, components], and their fractions of the variance.
 
-    Where rows span fewer dimensions, what is left of the points is zero.
+    If the rows span fewer dimensions, the remaining coordinates are zero.
     """
     from scipy.linalg import eigh
 

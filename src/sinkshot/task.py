@@ -1,4 +1,4 @@
-"""A batch of few-shot problems, and what a method answers to it."""
+"""A batch of few-shot tasks, and the scores that a method returns for it."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Task:
     way : int
         The number of classes.
     base : FeatureBank, optional
-        The base classes, after the steps of the chain that act on each row alone.
+        The base classes, after the row-wise steps of the chain.
 
     See Also
     --------
     Scores : What a method returns.
-    sinkshot.preprocess.apply : Send a task through a chain.
+    sinkshot.preprocess.apply : Apply a chain to a task.
 
     Examples
     --------
@@ -49,7 +49,7 @@ class Task:
     labels: Array  # [R, l], 0 .. way-1, every class at least once
     query: Array  # [R, q, d]
     way: int
-    base: FeatureBank | None = None  # the base classes, behind the steps of the chain that act on rows alone
+    base: FeatureBank | None = None  # the base classes, after the row-wise steps of the chain
 
     @property
     def supports(self) -> int:
@@ -64,7 +64,7 @@ class Task:
 
 @dataclass(frozen=True)
 class GramTask:
-    """The same, known through inner products alone: all that a method needs which never leaves the span of its rows."""
+    """A task given by its inner products: enough for a method whose weights stay in the span of the rows."""
 
     gram: Array  # [R, N, N], supports first, N = l + q
     labels: Array  # [R, l]
@@ -83,7 +83,7 @@ class GramTask:
 
 @dataclass(frozen=True)
 class Scores:
-    """What a method says of the queries.
+    """What a method returns for the queries.
 
     Parameters
     ----------

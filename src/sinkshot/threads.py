@@ -1,4 +1,4 @@
-"""Threads of an evaluation: several chunks at a time, and none for the matrices inside them."""
+"""Threads of an evaluation: several chunks run in parallel, each with one BLAS thread."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Answer = TypeVar("Answer")
 
 
 class _OneBlasThread:
-    """Keeps BLAS to one thread while any evaluation is inside; the last one out gives the others back."""
+    """Limits BLAS to one thread while any evaluation runs; the last one to end restores the limit."""
 
     def __init__(self) -> None:
         self.lock, self.inside = Lock(), 0
@@ -23,7 +23,7 @@ class _OneBlasThread:
     def __enter__(self) -> None:
         with self.lock:
             if self.inside == 0:
-                import scipy.linalg  # noqa: F401  its BLAS is another than NumPy's, and must be there to be limited
+                import scipy.linalg  # noqa: F401  its BLAS is not NumPy's, and must be loaded to be limited
                 from threadpoolctl import threadpool_limits
 
                 self.limit = threadpool_limits(1, user_api="blas")
@@ -39,22 +39,22 @@ class _OneBlasThread:
 ONE_BLAS_THREAD = _OneBlasThread()
 
 
-LIMIT = "SINKSHOT_THREADS"  # of the environment: cores that a process may use, where others have theirs
+LIMIT = "SINKSHOT_THREADS"  # environment variable: the number of cores that this process may use
 
 
 def available() -> int:
-    """Cores of the machine that this process may run on."""
+    """Number of cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def cores() -> int:
-    """Cores that this process takes: all that are available, or its share of them."""
+    """Number of cores that this process uses: all available ones, or its share."""
     given = os.environ.get(LIMIT, "")
     return min(available(), max(1, int(given))) if given.isdigit() else available()
 
 
 def in_order(work: Callable[[Item], Answer], items: Iterable[Item], threads: int) -> Iterator[Answer]:
-    """Yield work(item) for each item in turn, a few of them in the making at any time."""
+    """Yield work(item) for each item in order, computing a few of them ahead in threads."""
     if threads == 1:
         yield from map(work, items)
         return

@@ -1,8 +1,8 @@
-"""Choose hyper-parameters of a method on validation classes, and give up the published ones only with good reason.
+"""Choose hyper-parameters of a method on validation classes; keep the published ones unless others are clearly better.
 
-All candidates see the same episodes. Half of them are left out after each round, while the episodes of a round double
-(successive halving); the best of the last round then meets the published defaults on as many fresh episodes, which had
-no part in choosing it. If it does not win there by more than its paired interval, the defaults stay.
+All candidates see the same episodes. After each round half of the candidates are dropped and the number of episodes
+doubles (successive halving). The best candidate of the last round is then compared with the published defaults on as
+many fresh episodes. If it does not win by more than its paired interval, the defaults stay.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from sinkshot.evaluate import Paired, Progress, evaluate, half_width, resolve_jo
 from sinkshot.metrics import Metric, sign
 from sinkshot.open_set import OPEN_SET
 
-_LEAST = 25  # episodes of the first round: fewer would leave out by chance
+_LEAST = 25  # episodes in the first round: fewer would drop candidates by chance
 _MOST = 10_000  # candidates
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A setting of the method, and what it reached on the episodes that it has seen.
+    """A setting of the method, and its results on the episodes evaluated so far.
 
     Parameters
     ----------
@@ -62,12 +62,12 @@ class Candidate:
 
     @property
     def mean(self) -> float:
-        """Mean over the episodes it has seen."""
+        """Mean over the episodes evaluated so far."""
         return float(self.values.mean())
 
     @property
     def ci95(self) -> float:
-        """Half-width of the 95 % interval of the mean."""
+        """95 % CI half-width of the mean."""
         return half_width(self.values)
 
     @property
@@ -81,22 +81,22 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What came of a search: every candidate, the best of them, and how it does against the defaults.
+    """The result of a search: every candidate, the best one, and its comparison with the defaults.
 
     Parameters
     ----------
     method : str
         The method.
     recipe : Recipe
-        Episodes of the search; the check has as many again.
+        Episodes of the search; the check uses as many fresh ones.
     metric : str
-        What candidates were chosen by.
+        The metric that candidates were chosen by.
     default : Candidate
         The published defaults.
     candidates : tuple of Candidate
         The best first, by the round they reached.
     check : Paired, optional
-        The best against the defaults on fresh episodes; None if it never was above them.
+        The best against the defaults on fresh episodes; None if no candidate was above the defaults.
 
     See Also
     --------
@@ -114,11 +114,11 @@ class Tuned:
     """
 
     method: str
-    recipe: Recipe  # of the search; the check has as many episodes again
+    recipe: Recipe  # of the search; the check uses as many fresh episodes
     metric: Metric
     default: Candidate
     candidates: tuple[Candidate, ...]  # the best first, by the round they reached
-    check: Paired | None = None  # the best against the defaults, on fresh episodes; None if it never was above them
+    check: Paired | None = None  # the best against the defaults, on fresh episodes; None if none was above them
 
     @property
     def improved(self) -> bool:
@@ -131,7 +131,7 @@ class Tuned:
         return self.candidates[0] if self.improved else self.default
 
     def against(self, candidate: Candidate) -> Paired:
-        """Return the mean difference of a candidate to the defaults on the episodes that it has seen.
+        """Return the mean difference between a candidate and the defaults on the episodes that the candidate saw.
 
         Parameters
         ----------
@@ -155,7 +155,7 @@ class Tuned:
             Plain Python values.
         """
 
-        def told(candidate: Candidate) -> dict[str, Any]:
+        def as_dict(candidate: Candidate) -> dict[str, Any]:
             return {
                 "preprocess": candidate.preprocess,
                 "hyper": dict(candidate.hyper),
@@ -165,7 +165,7 @@ class Tuned:
                 "ci95": candidate.ci95,
             }
 
-        def apart(paired: Paired) -> dict[str, float]:
+        def pair(paired: Paired) -> dict[str, float]:
             return {"difference": paired.difference, "ci95": paired.ci95}
 
         recipe = self.recipe
@@ -173,16 +173,16 @@ class Tuned:
             "method": self.method,
             **{name: getattr(recipe, name) for name in ("protocol", "way", "shot", "query", "episodes", "seed")},
             "metric": self.metric,
-            "default": told(self.default),
-            "candidates": [{**told(one), "against_default": apart(self.against(one))} for one in self.candidates],
-            "check": None if self.check is None else apart(self.check),
+            "default": as_dict(self.default),
+            "candidates": [{**as_dict(one), "against_default": pair(self.against(one))} for one in self.candidates],
+            "check": None if self.check is None else pair(self.check),
             "improved": self.improved,
-            "best": told(self.best),
+            "best": as_dict(self.best),
         }
 
 
 class Stopped(KeyboardInterrupt):
-    """A search that was interrupted; `tuned` holds what was seen so far, if anything."""
+    """An interrupted search; `tuned` holds the results so far, if any."""
 
     def __init__(self, tuned: Tuned | None) -> None:
         super().__init__()
@@ -209,21 +209,21 @@ def tune(
     Parameters
     ----------
     bank : FeatureBank
-        Classes that no result will be reported on. A bank whose meta says that it is of the novel classes is refused.
+        Classes that no result will be reported on. A bank of novel classes, according to its meta, is refused.
     recipe : Recipe
-        The tasks to be good at; `episodes` is what a candidate of the last round sees, and what the check sees again.
+        The tasks to optimise for; `episodes` is the number in the last round, and again in the check.
     method : str
         A registered name.
     grid : mapping of str to sequence
-        Values to try of each hyper-parameter; candidates are all combinations.
+        Values to try for each hyper-parameter; candidates are all combinations.
     preprocess : sequence of str
-        Chains to try; the method's own is tried in any case.
+        Chains to try; the method's own is always tried.
     random : int, optional
-        Try so many of the combinations, drawn at random by the recipe's seed, instead of all.
+        Try this number of random combinations, drawn with the recipe's seed, instead of all.
     classes : str, optional
-        Use these classes of the bank alone, by number: "0-9,12". Then the bank may be of any split: judge on the rest.
+        Use only these classes of the bank, by number: "0-9,12". The bank may then be of any split; report on the rest.
     metric : {"accuracy", "auroc", "aupr", "fpr95"}
-        What to choose by; all but accuracy are for `open-set`, and of fpr95 less is better.
+        The metric to choose by; all but accuracy need `open-set`, and lower is better for fpr95.
     base, device, engine, progress
         As in `evaluate`.
 
@@ -260,7 +260,7 @@ def tune(
 
 @dataclass
 class _Search:
-    """A search at work."""
+    """A running search."""
 
     bank: FeatureBank
     recipe: Recipe
@@ -288,8 +288,9 @@ class _Search:
             if self._worse(left[0]) >= self._worse(default):
                 return found
             fresh = self._draw(self.recipe.episodes, self.recipe.episodes)
-            apart = self._values(left[0], fresh) - self._values(default, fresh)
-            return replace(found, check=Paired(left[0].options, "default", float(apart.mean()), half_width(apart)))
+            difference = self._values(left[0], fresh) - self._values(default, fresh)
+            check = Paired(left[0].options, "default", float(difference.mean()), half_width(difference))
+            return replace(found, check=check)
         except KeyboardInterrupt:
             seen_any = [one for one in (*left, *out) if len(one.values)]
             ranked = sorted(seen_any, key=lambda one: (-len(one.values), self._worse(one)))
@@ -297,7 +298,7 @@ class _Search:
             raise Stopped(found if ranked else None) from None
 
     def _worse(self, candidate: Candidate) -> float:
-        """A number that is the higher, the worse a candidate does."""
+        """Sort key: higher for worse candidates."""
         return -sign(self.metric) * candidate.mean
 
     def _draw(self, first: int, count: int) -> Episodes:
@@ -307,11 +308,11 @@ class _Search:
         return replace(candidate, values=np.append(candidate.values, self._values(candidate, episodes)))
 
     def _values(self, candidate: Candidate, episodes: Episodes) -> NDArray[np.float64]:
-        """What a candidate reaches on episodes, [r]."""
+        """The metric of a candidate on episodes, [r]."""
         chain, hyper = candidate.preprocess, dict(candidate.hyper)
         try:
             job, _ = resolve_job(self.bank, self.recipe, self.method, chain, self.how["base"], hyper)
-            engine = pick(self.how["engine"], self.how["device"], job).name  # that of the whole, also in short rounds
+            engine = pick(self.how["engine"], self.how["device"], job).name  # the same for short and long rounds
             how = {**self.how, "engine": engine, "preprocess": chain, **hyper}
             result = evaluate(self.bank, episodes, method=self.method, **how)
         except InputError as error:
@@ -324,7 +325,7 @@ class _Search:
 
 
 def _rounds(candidates: int, episodes: int) -> list[int]:
-    """Episodes seen by the end of each round: doubled while the field is halved, all of them at last.
+    """Cumulative episodes by round: doubled while the number of candidates is halved, all of them in the last round.
 
     >>> _rounds(12, 500)
     [62, 125, 250, 500]
@@ -337,16 +338,16 @@ def _rounds(candidates: int, episodes: int) -> list[int]:
 def _candidates(
     method: str, grid: Mapping[str, Sequence[Any]], chains: Sequence[str], random: int | None, recipe: Recipe
 ) -> list[Candidate]:
-    """Every combination that is not the published defaults, or some of them at random."""
+    """Every combination except the published defaults, or a random selection of them."""
     chosen = methods.get(method)
     chosen.bind(dict.fromkeys(grid))
     for name, values in grid.items():
         if isinstance(values, str) or not isinstance(values, Sequence) or not len(values):
-            raise InputError(f"the values of {name} must be a list of at least one; {values!r} was given.")
+            raise InputError(f"the values of {name} must be a list with at least one entry; {values!r} was given.")
     for chain in chains:
         preprocessing.parse(chain)
     if math.prod(map(len, grid.values())) * (len(chains) + 1) > _MOST and random is None:
-        raise InputError(f"the grid has more than {_MOST:,} combinations; try some of them at random (--random 50).")
+        raise InputError(f"the grid has more than {_MOST:,} combinations; try a random selection (--random 50).")
     usual = preprocessing.spell(preprocessing.parse(chosen.preprocess))
     own = [chain for chain in chains if preprocessing.spell(preprocessing.parse(chain)) != usual]
     published = {**chosen.hyper, **(chosen.imbalanced if recipe.unequal else {})}
@@ -358,8 +359,8 @@ def _candidates(
             found.setdefault(one.options, one)
     if not found:
         raise InputError(
-            f"there is nothing to choose from but the defaults of {method}. Give values to try, such as "
-            "--grid lam=4,6,8 on the command line or grid={'lam': [4, 6, 8]}, or other chains by preprocess."
+            f"the defaults of {method} are the only candidate. Give values to try, such as "
+            "--grid lam=4,6,8 on the command line or grid={'lam': [4, 6, 8]}, or other chains with preprocess."
         )
     return list(found.values())
 
@@ -371,7 +372,7 @@ def _same(a: Any, b: Any) -> bool:
 def _combinations(
     chains: Sequence[str | None], lists: Sequence[Sequence[Any]], random: int | None, seed: int
 ) -> Iterator[tuple[Any, ...]]:
-    """All combinations in order, or `random` of them, none twice, drawn by the seed."""
+    """All combinations in order, or `random` different ones, drawn with the seed."""
     if random is None:
         yield from product(chains, *lists)
         return
@@ -389,7 +390,7 @@ def _combinations(
 
 
 def written(value: Any) -> str:
-    """Write a value as `--set` reads it.
+    """Format a value as `--set` reads it.
 
     >>> written([0.5, 0.5]), written(None), written("auto"), written(True)
     ('0.5,0.5', 'none', 'auto', 'true')

@@ -102,7 +102,7 @@ def test_all_runs_what_can_run_and_names_what_cannot_with_the_reason(tmp_path, b
     measured = [result["method"] for result in answer["results"]]
     left_out = {line.split()[0] for line in done.stderr.splitlines() if " was skipped: " in line}
     assert set(measured) | left_out == {name for name, method in METHODS.items() if not method.open_set}
-    assert "openmax was skipped: openmax needs at least 2 supports of each class" in done.stderr
+    assert "openmax was skipped: openmax needs at least 2 supports per class" in done.stderr
     assert "distribution-calibration was skipped: distribution-calibration needs features of the base" in done.stderr
     assert {pair["b"] for pair in answer["paired"]} == {"bms"}
     assert [pair["a"] for pair in answer["paired"]] == [name for name in measured if name != "bms"]

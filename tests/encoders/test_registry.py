@@ -1,4 +1,4 @@
-"""Encoders are found by name, prefix, suffix or function; what does not fit is refused in a sentence."""
+"""Encoders are found by name, prefix, suffix or function; what does not fit is refused with a message."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def test_functions_of_other_names_have_other_digests():
     ("spec", "modality", "message"),
     [
         ("efficientnet-lite", "image", "did you mean 'efficientnet-lite"),
-        ("minilm", "image", r"takes texts, and images are given"),
-        ("efficientnet-lite0", "text", r"takes images, and texts are given; take one of .*minilm"),
+        ("minilm", "image", r"takes texts, but images are given"),
+        ("efficientnet-lite0", "text", r"takes images, but texts are given; choose one of .*minilm"),
         (lambda batch: np.zeros(3), "text", r"shape \(3,\) for one item"),
     ],
 )
@@ -76,7 +76,7 @@ def test_an_onnx_file_is_an_encoder_that_tells_what_it_guessed(tmp_path):
     guessed = load(str(tmp_path / "mean.onnx"), "image")
     given = load(str(tmp_path / "mean.onnx"), "image", mean=(0.0,) * 3, std=(1.0,) * 3)
     white = np.full((2, 16, 16, 3), 255, np.uint8)
-    assert "guessed as ImageNet's" in guessed.note
+    assert "assuming ImageNet's" in guessed.note
     assert given.note == ""
     np.testing.assert_allclose(given.encode(white), np.ones((2, 3)), atol=1e-5)
     assert guessed.digest != given.digest

@@ -65,7 +65,7 @@ def test_outsiders_are_given_by_a_mask_or_by_their_label():
     ("y", "none", "message"),
     [
         ([None, ""], None, r"every row of y is unlabelled"),
-        (["cat", 3], None, r"two kinds.*'cat' and 3"),
+        (["cat", 3], None, r"mixed types.*'cat' and 3"),
         ([0, 1, 1], [True, False, False], r"row 0 .* has a label and is marked in none"),
         ([0, 1, -1], [0, 0, 1], r"3 booleans"),
         ([0, 1, -1], [True], r"3 booleans"),

@@ -1,4 +1,4 @@
-"""NumPy's files: what a header promises is held against the file before memory is taken."""
+"""NumPy files: what a header declares is checked against the file before memory is allocated."""
 
 import io
 import os
@@ -94,7 +94,7 @@ def test_a_forged_archive_is_refused_in_a_sentence(tmp_path, case, compression):
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_members_are_stored_or_deflated(tmp_path, compression):
-    with pytest.raises(InputError, match="compressed in an unknown way"):
+    with pytest.raises(InputError, match="has an unknown compression"):
         sinkshot.load(archive(tmp_path / "x.npz", compression, **GOOD))
 
 

@@ -77,7 +77,7 @@ def test_a_labels_file_that_cannot_be_used_is_named(features, name, content, mes
 
 
 def test_missing_labels_are_said_to_be_missing(features):
-    with pytest.raises(InputError, match=r"no novel_f16_labels\.npy beside it; name a labels file"):
+    with pytest.raises(InputError, match=r"no novel_f16_labels\.npy beside it; give a labels file"):
         load(features)
     with pytest.raises(InputError, match=r"nowhere\.npy does not exist"):
         load(features, labels=features.with_name("nowhere.npy"))

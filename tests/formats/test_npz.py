@@ -68,5 +68,5 @@ def test_an_archive_that_is_no_bank_is_refused(tmp_path, arrays, message):
 def test_an_array_under_the_name_of_an_archive_is_refused(tmp_path):
     with (tmp_path / "bad.npz").open("wb") as file:
         np.save(file, np.ones((2, 2)))
-    with pytest.raises(InputError, match="no NumPy archive"):
+    with pytest.raises(InputError, match="not a NumPy archive"):
         load(tmp_path / "bad.npz")

@@ -103,7 +103,7 @@ def array_with(shape, dtype, data):
     [
         (b"c_codecs\nencode\n(N(dS'_function'\nI1\nstb.", "change a function that it may only call"),
         (b"cnumpy\ndtype\n(dS'a'\nI1\nsb.", "change a function that it may only call"),
-        (b"c__builtin__\nlist\n(tR.", "calls the maker of a default value"),
+        (b"c__builtin__\nlist\n(tR.", "calls the default factory of a dict"),
         (b"ctorch._utils\n_rebuild_tensor_v2\n.", r"torch\._utils\._rebuild_tensor_v2, which is refused"),
         (b"Pstorage\n.", "outside of itself"),
         (b"Vstorage\nQ.", "outside of itself"),

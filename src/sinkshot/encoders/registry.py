@@ -1,4 +1,4 @@
-"""What an encoder is, and the list of them: what `@register` writes and `load` reads."""
+"""The definition of an encoder, and the registry, filled by `@register` and read by `load`."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ Loader = Callable[..., "Encoder"]
 
 @dataclass(frozen=True)
 class Encoder:
-    """A function from a batch of prepared items to features, and what a cache and a reader need to know of it."""
+    """A function from a batch of prepared items to features, with its properties."""
 
     name: str
     modality: Modality
     width: int  # of its features
-    digest: str  # of its weights and of how items are prepared: equal digests give equal features
+    digest: str  # digest of its weights and of the preparation of items: equal digests give equal features
     encode: Callable[[Any], Features]  # uint8 images [n, size, size, 3], or a list of texts -> [n, width]
     images: ImageInput | None = None  # how images are prepared
-    note: str = ""  # what was guessed, to be told before work begins
+    note: str = ""  # assumptions, to be reported before work starts
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of the list: how an encoder is named, and how it is loaded."""
+    """An entry of the registry: the name of an encoder, and its loader."""
 
     name: str  # or a prefix that ends in a colon, or a suffix that begins with a dot
     modality: Modality
     summary: str
-    extra: str  # that installs what it needs
+    extra: str  # the extra that installs its dependencies
     load: Loader
 
 
@@ -49,18 +49,18 @@ ENCODERS: dict[str, Entry] = {}
 
 
 def register(name: str, *, modality: Modality, summary: str, extra: str) -> Callable[[Loader], Loader]:
-    """Add a loader to the list.
+    """Register a loader.
 
     Parameters
     ----------
     name : str
-        A name such as "minilm"; a prefix such as "timm:", whose loader gets what follows it; or a suffix such as
+        A name such as "minilm"; a prefix such as "timm:", whose loader gets the rest of the name; or a suffix such as
         ".onnx", whose loader gets the file.
     modality : {"image", "text"}
     summary : str
-        One line for people.
+        One line of description.
     extra : str
-        The extra of the package that installs what it needs.
+        The extra that installs its dependencies.
     """
 
     def add(load: Loader) -> Loader:
@@ -93,9 +93,9 @@ def load(spec: str | Callable[..., Any] | None, modality: Modality, **options: A
         "sentence-transformers:NAME"), a file ("weights.safetensors", "network.onnx"), or a function from a batch to
         an array. None takes the default.
     modality : {"image", "text"}
-        What it is to encode.
+        What to encode.
     **options
-        For encoders of images whose file does not say: `size`, `mean`, `std`; `backbone` for a checkpoint of others.
+        For image encoders whose file does not say: `size`, `mean`, `std`; `backbone` for a published checkpoint.
 
     Returns
     -------
@@ -112,7 +112,9 @@ def load(spec: str | Callable[..., Any] | None, modality: Modality, **options: A
     if entry.modality != modality:
         wanted = "images" if modality == "image" else "texts"
         fitting = ", ".join(name for name, other in ENCODERS.items() if other.modality == modality)
-        raise InputError(f"the encoder {spec} takes {entry.modality}s, and {wanted} are given; take one of {fitting}.")
+        raise InputError(
+            f"the encoder {spec} takes {entry.modality}s, but {wanted} are given; choose one of {fitting}."
+        )
     return entry.load(*argument, **options)
 
 

@@ -1,11 +1,11 @@
 """Engines: how the episodes of an evaluation are computed, and which of them suits a job.
 
-An engine applies the part of the chain that acts on rows alone to the whole bank, once, and then turns chunks of
-episodes into accuracies. `numpy` and `torch` run the readable method on gathered features and can do everything;
-`numba` and `triton` go from row numbers to answers in fused kernels, where method, chain and size allow it.
+An engine applies the row-wise part of the chain to the whole bank once, and then turns chunks of episodes into
+accuracies. `numpy` and `torch` run the readable method on gathered features and can do every job; `numba` and `triton`
+go from row numbers to probabilities in fused kernels, if method, chain and size allow it.
 
-Read in this order: `job` (what is asked), `base` (what all engines share), `readable` and `fused` (what two of them
-share), `fused_kernels` (methods in one kernel), then an engine; `metrics` compares answers with labels.
+Read in this order: `job` (what to compute), `base` (shared by all engines), `readable` and `fused` (each shared by two
+engines), `fused_kernels` (methods in one kernel), then an engine; `metrics` compares probabilities with labels.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from sinkshot.kernels import check_threads
 __all__ = ["ENGINES", "Engine", "Job", "check_torch", "pick"]
 
 ENGINES: dict[str, type[Engine]] = {e.name: e for e in (NumPyEngine, NumbaEngine, TorchEngine, TritonEngine)}
-_ON_CPU, _ON_GPU = ("numba", "numpy"), ("triton", "torch")  # by preference
+_ON_CPU, _ON_GPU = ("numba", "numpy"), ("triton", "torch")  # in order of preference
 
 
 def pick(name: str, device: str, job: Job) -> Engine:
-    """Return the engine of that name, or with "auto" the fastest one that takes the job on the device."""
+    """Return the engine of that name, or for "auto" the fastest one that can do the job on the device."""
     if name != "auto" and name not in ENGINES:
         raise unknown_name("engine", name, ["auto", *ENGINES])
     if device == "auto":
@@ -44,13 +44,11 @@ def pick(name: str, device: str, job: Job) -> Engine:
         raise InputError("the engine triton needs triton and torch: pip install 'sinkshot[gpu]'.")
     elif not ENGINES[name].takes(job):
         chain = preprocess.spell(job.steps) or "no preprocessing"
-        raise InputError(
-            f"the engine {name} cannot do {job.method.name} with {chain} on tasks of this kind; leave it to auto."
-        )
+        raise InputError(f"the engine {name} cannot do {job.method.name} with {chain} on tasks of this kind; use auto.")
     if name in _ON_CPU:
         check_threads()
     if name in _ON_CPU and device != "cpu":
-        raise InputError(f"the engine {name} runs on the cpu; the device asked for is {device!r}.")
+        raise InputError(f"the engine {name} runs on the CPU; the requested device is {device!r}.")
     if name == "triton" and not device.startswith("cuda"):
         raise InputError(f"the engine triton runs on an NVIDIA GPU (--device cuda); the device is {device!r}.")
     if name not in _ON_CPU:

@@ -1,4 +1,4 @@
-"""What all engines share: drawing chunks of episodes, threads, timing, and metrics of the answers."""
+"""The base class of engines: drawing chunks of episodes, threads, timing, and metrics of the results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sinkshot.threads import ONE_BLAS_THREAD, cores, in_order
 
 STAGES = ("sample", "prepare", "classify")
 DRAWN_AT_ONCE = 4096  # episodes
-_MOST_THREADS = 8  # beyond, they wait for the interpreter
+_MOST_THREADS = 8  # more threads would wait for the interpreter lock
 
 
 class Engine(ABC):
@@ -46,18 +46,18 @@ class Engine(ABC):
 
     @classmethod
     def pays(cls, job: Job) -> bool:
-        """Whether "auto" should choose this engine for a job that it takes."""
+        """Whether "auto" should choose this engine for a job that it can do."""
         return True
 
     def run(self) -> Iterator[Judged]:
-        """Yield the metrics of the answers chunk by chunk."""
+        """Yield metrics chunk by chunk."""
         with self._timed("prepare", self.threads):
             rows = self._rows()
         with self._blas_threads():
             yield from in_order(lambda chunk: self._judged(rows, chunk), self._chunks(), self.threads)
 
     def _judged(self, rows: Array, chunk: Episodes) -> Judged:
-        """Metrics of the answers to a chunk; under `open-set`, also how well unknown queries are told from others."""
+        """Metrics of a chunk; under `open-set`, also how well unknown queries are detected."""
         scores = self._scores(rows, chunk)
         with self._timed("classify"):
             judged = checked(self._judge(scores.probabilities, chunk.query_labels))
@@ -69,16 +69,16 @@ class Engine(ABC):
         return judge(probabilities, self._array(labels))
 
     def _threads(self) -> int:
-        """Chunks computed at a time: one thread each, since the arrays of an episode are too small to share."""
+        """Chunks computed in parallel, one thread each, since the arrays of an episode are too small to divide."""
         return min(_MOST_THREADS, cores())
 
     def _blas_threads(self) -> AbstractContextManager[object]:
-        """Keep BLAS to one thread: on matrices of an episode's size, more threads only wait for each other."""
+        """Limit BLAS to one thread: on matrices of an episode's size, more threads only wait for each other."""
         return ONE_BLAS_THREAD
 
     @contextmanager
     def _timed(self, stage: str, threads: int = 1) -> Iterator[None]:
-        """Add the wall time inside to a stage, weighted by the share of the engine's threads that it keeps busy."""
+        """Add the wall time of the block to a stage, weighted by the share of the engine's threads that it uses."""
         start = time.perf_counter()
         yield
         with self.lock:
@@ -99,7 +99,7 @@ class Engine(ABC):
         return done.x
 
     def _chunks(self) -> Iterator[Episodes]:
-        """Episodes in chunks; where there are few chunks, a multiple of the threads."""
+        """Episodes in chunks; if there are few chunks, their number is a multiple of the threads."""
         parts = -(-self.job.total // self._chunk_size())
         size = -(-self.job.total // (-(-parts // self.threads) * self.threads))
         for drawn in self._drawn():
@@ -126,6 +126,6 @@ class Engine(ABC):
         """Classify the queries of a chunk; `rows` is the bank after the row-wise part of the chain."""
 
     def _hyper(self, chunk: Episodes) -> dict[str, Any]:
-        """Hyper-parameters for a chunk; the oracle prior becomes the true shares of its episodes."""
+        """Hyper-parameters for a chunk; the oracle prior becomes the true class proportions of its episodes."""
         hyper = self.job.hyper
         return {**hyper, "prior": true_shares(chunk)} if prior_is(hyper, "oracle") else hyper

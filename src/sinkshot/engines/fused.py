@@ -1,6 +1,6 @@
-"""What the engines of fused kernels share: Gram matrices by a kernel, and some methods in a single pass.
+"""The base class of engines with fused kernels: Gram matrices by a kernel, and some methods in a single pass.
 
-A method that needs inner products alone runs on Gram matrices (`GramTask`); one with a kernel of its own
+A method that needs only inner products runs on Gram matrices (`GramTask`); one with its own kernel
 (`sinkshot.engines.fused_kernels`) runs in it from row numbers to probabilities.
 """
 
@@ -33,12 +33,12 @@ class FusedEngine(Engine):
 
     @cached_property
     def centring(self) -> preprocess.Centring | None:
-        """What the rest of the chain does to Gram matrices."""
+        """The rest of the chain, as an operation on Gram matrices."""
         return preprocess.centring(self.task_wise)
 
     @cached_property
     def kernel(self) -> FusedKernel | None:
-        """The kernel that does all of the method, if there is one and it can do the chain."""
+        """The kernel that computes the whole method, if there is one and it can do the chain."""
         kernel = KERNELS.get(self.job.method.fused)
         return kernel if kernel is not None and kernel.can(self.centring) and self._function(kernel) else None
 
@@ -48,13 +48,13 @@ class FusedEngine(Engine):
         """The form of a kernel for this engine's device, if there is one."""
 
     def _regrouped(self) -> bool:
-        """Whether rows of a task have centres of their own, or one that leans on labels: a step after the kernel."""
+        """Whether centring needs a step after the kernel: separate means, or a mean that depends on labels."""
         return self.centring is not None and (self.centring.apart or self.centring.classes)
 
     def _gram_steps(self) -> tuple[bool, bool]:
         """Whether the kernel centres and normalises Gram matrices.
 
-        Where another step centres after the kernel, the mean of the task goes first: it keeps digits.
+        If another step centres after the kernel, the mean of the task is subtracted first to avoid cancellation.
         """
         if self.centring is None:
             return False, False

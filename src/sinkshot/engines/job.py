@@ -1,4 +1,4 @@
-"""What an engine is asked to do."""
+"""The job of an engine: what to compute."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sinkshot.methods import Method
 
 @dataclass(frozen=True)
 class Job:
-    """What is to be evaluated; everything is settled but the way to compute it."""
+    """What to evaluate, fully resolved except for the engine."""
 
     bank: FeatureBank
     episodes: Episodes | Recipe
@@ -25,7 +25,9 @@ class Job:
     hyper: dict[str, Any]
     steps: preprocess.Chain
     base: FeatureBank | None = None
-    means: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # of base classes, by chain prefix; before `base`'s
+    means: Mapping[str, NDArray[Any]] = field(
+        default_factory=dict
+    )  # of base classes, by chain prefix; these have priority over `base`
 
     @property
     def recipe(self) -> Recipe:
@@ -45,11 +47,11 @@ class Job:
 
 
 def prior_is(hyper: Mapping[str, Any], *names: str) -> bool:
-    """Whether the method has a prior, and it goes by one of these names."""
+    """Whether the method has a prior with one of these names."""
     return isinstance(hyper.get("prior"), str) and hyper["prior"] in names
 
 
 def true_shares(chunk: Episodes) -> NDArray[np.float64]:
-    """Shares of the classes among the queries of known classes, [R, way]."""
+    """Class proportions among the queries of known classes, [R, way]."""
     counts = (chunk.query_labels[..., None] == np.arange(chunk.recipe.way)).sum(axis=1)
     return np.asarray(counts / counts.sum(axis=1, keepdims=True))

@@ -17,10 +17,10 @@ from sinkshot.errors import InputError
 from sinkshot.kernels import jit_disabled
 from sinkshot.task import Array, Scores
 
-_MOST_ROWS = 600  # of an episode: its Gram matrix should stay in a core's cache
-_GRAM_BYTES = 32 << 20  # of Gram matrices at once, where NumPy goes on with them
-_WORK = 2_000_000_000  # rows^2 * way * products of the episodes of one chunk: about a second of two cores
-_PAYS_FROM = 500  # episodes: below, NumPy is done before a compiler would be
+_MOST_ROWS = 600  # rows of an episode: its Gram matrix should stay in a core's cache
+_GRAM_BYTES = 32 << 20  # bytes of Gram matrices per chunk if NumPy processes them further
+_WORK = 2_000_000_000  # rows^2 * way * products, summed over one chunk: about a second on two cores
+_PAYS_FROM = 500  # episodes: below, NumPy finishes before the compiler would
 
 
 class NumbaEngine(FusedEngine):
@@ -30,19 +30,19 @@ class NumbaEngine(FusedEngine):
 
     @classmethod
     def takes(cls, job: Job) -> bool:
-        """Whether the method needs inner products alone, and chain and task size allow a Gram matrix."""
+        """Whether the method needs only inner products, and chain and task size allow a Gram matrix."""
         return not jit_disabled() and by_inner_products(job) and job.rows <= _MOST_ROWS
 
     @classmethod
     def pays(cls, job: Job) -> bool:
-        """Whether the job is long enough to wait for the compiler, should its code not be on disk."""
+        """Whether the job is long enough to wait for the compiler, in case its code is not cached."""
         return job.total >= _PAYS_FROM
 
     def _threads(self) -> int:
         return 1 if self.kernel else super()._threads()  # compiled code has its own
 
     def _chunk_size(self) -> int:
-        """About a second of work; where NumPy does the rest, what fits its cache."""
+        """About a second of work; if NumPy does the rest, as much as fits into its cache."""
         job = self.job
         if self.kernel is None:
             return max(1, min(128, _GRAM_BYTES // (4 * job.rows**2)))

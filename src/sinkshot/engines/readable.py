@@ -1,4 +1,4 @@
-"""What the engines of readable code share: they gather the features of a chunk and run the method on them."""
+"""The base class of engines with readable code: gather the features of a chunk and run the method on them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from sinkshot.task import Array, Scores, Task
 
 
 class ReadableEngine(Engine):
-    """Runs the method's own function on gathered features: takes every job."""
+    """Runs the method's function on gathered features; can do every job."""
 
     chunk_bytes: int  # features of a chunk
-    base: FeatureBank | None = None  # after the row-wise part of the chain, where the method needs it
+    base: FeatureBank | None = None  # after the row-wise part of the chain, if the method needs it
 
     def _rows(self) -> Array:
         if self.job.method.features and self.job.base is not None:

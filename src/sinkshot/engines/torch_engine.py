@@ -35,7 +35,7 @@ class TorchArrays(Engine):
         return torch.from_numpy(np.array(values)).to(self.device)
 
     def _features(self) -> Array:
-        """The bank on the device: sent there once, and kept as long as the bank itself."""
+        """The bank on the device: copied once, and kept as long as the bank."""
         here = _SENT.setdefault(self.job.bank, {})
         if self.device not in here:
             here[self.device] = self._array(self.job.bank.features)
@@ -43,7 +43,7 @@ class TorchArrays(Engine):
 
 
 class TorchEngine(TorchArrays, ReadableEngine):
-    """The readable code on torch tensors: any device that torch knows."""
+    """The readable code on torch tensors, on any torch device."""
 
     name = "torch"
 

@@ -28,7 +28,7 @@ class TritonEngine(TorchArrays, FusedEngine):
 
     @classmethod
     def takes(cls, job: Job) -> bool:
-        """Whether the method needs inner products alone, and chain and task size suit the kernels."""
+        """Whether the method needs only inner products, and chain and task size suit the kernels."""
         if not all(importlib.util.find_spec(name) for name in ("torch", "triton")):
             return False
         from sinkshot.kernels import bms_triton
@@ -37,7 +37,7 @@ class TritonEngine(TorchArrays, FusedEngine):
         return by_inner_products(job) and bms_triton.fits(way, supports, job.rows - supports, job.bank.width)
 
     def run(self) -> Iterator[Judged]:
-        """Yield what is known of the answers chunk by chunk; balanced episodes never leave the device."""
+        """Yield metrics chunk by chunk; balanced episodes never leave the device."""
         recipe = self.job.episodes
         same_prior = not prior_is(self.job.hyper, "oracle", "estimated")
         if not (isinstance(recipe, Recipe) and recipe.protocol == "balanced" and self.kernel and same_prior):

@@ -1,7 +1,8 @@
-"""The scikit-learn face: a transformer for the preprocessing chain, and classifiers that label a pool from a handful.
+"""scikit-learn estimators: a transformer for the preprocessing chain, and classifiers that label a pool from a few
+labels.
 
-Every classifier here sends its rows through a chain such as "PEMnE", holds one prototype per class in the space behind
-it, and reads unlabelled rows (y == -1) as the queries of a single task.
+Every classifier applies a chain such as "PEMnE" to its rows, holds one prototype per class in the resulting space, and
+treats unlabelled rows (y == -1) as the queries of a single task.
 """
 
 from sinkshot.estimators._bms import UNKNOWN, BMSClassifier

@@ -1,4 +1,4 @@
-"""Boosted Min-size Sinkhorn for a pool of rows, some labelled; it may also say that a row belongs to no class."""
+"""Boosted Min-size Sinkhorn for a pool of rows, some labelled; optionally with rejection of rows of no class."""
 
 from __future__ import annotations
 
@@ -21,45 +21,46 @@ from sinkshot.methods.priors import Prior, estimate
 from sinkshot.settings.bms import BMSSettings
 from sinkshot.task import Task
 
-UNKNOWN = "unknown"  # the label of a row of no class, among strings
+UNKNOWN = "unknown"  # the label of a row of no class, if labels are strings
 
 
 class BMSClassifier(PrototypeClassifier):
-    """Boosted Min-size Sinkhorn: label a pool by optimal transport in turn with logistic regression.
+    """Boosted Min-size Sinkhorn: label a pool by alternating optimal transport and logistic regression.
 
     Parameters
     ----------
     preprocess : str, default="PEMnE"
         The chain, as in `PEME`; `base` belongs to it.
     prior : None, "balanced", "estimated" or array of shape (classes,), default=None
-        None estimates the size of the smallest class (BMS). Otherwise every class gets its share of the unlabelled rows
-        (BMS*), equal, estimated from them, or given; proportions are in the order of `classes_`.
+        None estimates the size of the smallest class (BMS). Otherwise every class gets its proportion of the unlabelled
+        rows (BMS*): equal, estimated from them, or given in the order of `classes_`.
     variant : {"robust", "published", "letter"}, default="robust"
         How the size of the smallest class is counted; see Notes.
     lam : float, default=8.5
         lambda, which multiplies the cosines before Sinkhorn and before the softmax of `predict_proba`.
     epochs : int or "auto", default="auto"
-        Steps of logistic regression in each iteration. "auto": below two labelled rows a class 0, or 20 with a prior;
+        Steps of logistic regression in each iteration. "auto": below two labelled rows per class 0, or 20 with a prior;
         else 40.
     steps, passes : int, default=20 and 50
-        Iterations of the whole, and of Sinkhorn within each.
+        Iterations of the algorithm, and of Sinkhorn within each.
     lr, momentum, kappa : float, default=0.1, 0.8 and 1.0
-        Of the logistic regression: rate, momentum, and the scale of its logits, learnt, at the start.
+        Learning rate, momentum, and initial scale of the logits, which is learnt, of the logistic regression.
     base : array of shape (n, d), optional
         Features of the base classes, for the step Mb.
     unknown : float in (0, 1), optional
         For pools in which some rows belong to none of the classes: rows whose probability of that is above this number,
-        0.5 say, are called unknown, -1 among numbers and "unknown" among strings, and hardly move the classes. It runs
-        the method `bms-open` in place of BMS, for which `prior`, `variant` and `steps` do not count.
+        such as 0.5, get the label -1, or "unknown" if labels are strings, and hardly move the classes. This runs the
+        method `bms-open` instead of BMS, which ignores `prior`, `variant` and `steps`.
 
     Attributes
     ----------
     classes_, prototypes_, transduction_, label_distributions_, statistics_, n_features_in_
         As in `NearestClassMean`; `prototypes_` are the weights, of unit length, one update after `transduction_`. New
-        rows meet them alone: `predict_proba` is softmax(lam * x . w), without Sinkhorn, which sees a whole pool.
+        rows are compared with them one by one: `predict_proba` is softmax(lam * x . w), without Sinkhorn, which needs a
+        whole pool.
     unknown_ : array of shape (n,)
-        Where `unknown` was given, the probability of every row given to `fit` to belong to none of the classes; 0 for
-        labelled rows. Rows of `label_distributions_` sum to one all the same: they say which class, if any.
+        If `unknown` was given, the probability that a row of `fit` belongs to none of the classes; 0 for labelled rows.
+        Rows of `label_distributions_` still sum to one: they say which class, if any.
 
     See Also
     --------
@@ -69,16 +70,16 @@ class BMSClassifier(PrototypeClassifier):
 
     Notes
     -----
-    Why `robust` is the default. The published code counts the smallest class over labelled and unlabelled rows
-    together, which quietly assumes balanced pools; `robust` counts unlabelled rows only. On balanced tasks (CIFAR-FS,
-    WRN-28-10, 5-way, 1-shot / 5-shot, 1,000 episodes) that costs a little: published 89.31 / 92.91 %, robust 88.82 /
-    91.32 %, letter (the algorithms as printed) 88.73 / 90.92 %. Where query sizes follow a Dirichlet of alpha 2 (2,000
-    episodes) it holds at 5 shots: published 79.20 / 71.61 %, robust 80.15 / 89.57 % (`sinkshot eval
+    Why `robust` is the default: the published code counts the smallest class over labelled and unlabelled rows
+    together, which implicitly assumes balanced pools; `robust` counts unlabelled rows only. On balanced tasks
+    (CIFAR-FS, WRN-28-10, 5-way, 1-shot / 5-shot, 1,000 episodes) that costs a little: published 89.31 / 92.91 %, robust
+    88.82 / 91.32 %, letter (the algorithms as printed) 88.73 / 90.92 %. Where query sizes follow a Dirichlet of alpha 2
+    (2,000 episodes) it holds at 5 shots: published 79.20 / 71.61 %, robust 80.15 / 89.57 % (`sinkshot eval
     cifar-fs_wrn-28-10_novel --method bms --set variant=robust --protocol dirichlet --shot 5 --episodes 2000`). A real
-    pool is seldom balanced. Where one class of a pool is many times another, compare with `NearestClassMean` all the
-    same.
+    pool is seldom balanced. If one class of a pool is many times as large as another, compare with `NearestClassMean`
+    anyway.
 
-    With no unlabelled row there is nothing to transport: each class is its mean at unit length, and the nearest wins.
+    Without unlabelled rows there is nothing to transport: each row goes to the class with the nearest unit-length mean.
 
     References
     ----------
@@ -133,7 +134,8 @@ class BMSClassifier(PrototypeClassifier):
         self.unknown = unknown
 
     def predict(self, X: Any) -> Rows:
-        """Return the most probable class of each new row, or that it is unknown, where `unknown` was given.
+        """Return the most probable class of each new row, or the unknown label if `unknown` was given and it is
+        rejected.
 
         Parameters
         ----------
@@ -143,7 +145,7 @@ class BMSClassifier(PrototypeClassifier):
         Returns
         -------
         array of shape (n,)
-            Labels; -1, or "unknown" among strings, where a row is rejected.
+            Labels; -1, or "unknown" if labels are strings, for rejected rows.
         """
         labels = super().predict(X)
         if self._rejection_model is None:
@@ -151,7 +153,7 @@ class BMSClassifier(PrototypeClassifier):
         return self._marked(labels, self.predict_unknown(X) > self._rejection_model.threshold)
 
     def predict_unknown(self, X: Any) -> Rows:
-        """Return the probability of each new row to belong to none of the classes; needs `unknown`.
+        """Return the probability that each new row belongs to none of the classes; needs `unknown`.
 
         Parameters
         ----------
@@ -166,7 +168,7 @@ class BMSClassifier(PrototypeClassifier):
         rows = self._apply_chain(X)
         if self._rejection_model is None:
             raise InputError(
-                "this classifier gives every row a class; give a threshold, say unknown=0.5, and fit again."
+                "this classifier gives every row a class; set a threshold, such as unknown=0.5, and fit again."
             )
         return self._rejection_model.of_new(rows)
 
@@ -178,7 +180,7 @@ class BMSClassifier(PrototypeClassifier):
             self.transduction_ = self._marked(self.transduction_, self.unknown_ > self._rejection_model.threshold)
 
     def _marked(self, labels: Rows, rejected: Rows) -> Rows:
-        """Return labels, and the mark of the unknown where a row is rejected."""
+        """Return labels; rejected rows get the unknown label."""
         mark: Any = UNKNOWN if self._strings() else np.int64(-1)
         return np.asarray(np.where(rejected, mark, labels))
 
@@ -206,12 +208,14 @@ class BMSClassifier(PrototypeClassifier):
         return points(solution.refine(), task), by_query(solution.assignment)[0]
 
     def _reject(self, task: Task, settings: BMSSettings) -> Rejection:
-        """Solve a task some of whose queries belong to none of the classes."""
+        """Solve a task in which some queries belong to none of the classes."""
         threshold = number("unknown", self.unknown)
         if not 0 < threshold < 1:
-            raise InputError(f"unknown is a probability above which a row is rejected, 0.5 say; given: {threshold:g}.")
+            raise InputError(
+                f"unknown must be between 0 and 1, such as 0.5: rows above it are rejected; given: {threshold:g}."
+            )
         if self._strings() and UNKNOWN in self.classes_:
-            raise InputError(f"a class is called {UNKNOWN!r}, which is how rows of no class are marked; rename it.")
+            raise InputError(f"a class is called {UNKNOWN!r}, the label of rows that belong to no class; rename it.")
         own = METHODS["bms-open"].hyper
         epochs = own["epochs"] if self.epochs == "auto" else settings.epochs
         settings = replace(settings, epochs=epochs, steps=own["steps"], prior=None, variant="robust")

@@ -14,22 +14,22 @@ from sinkshot.bank import FeatureBank
 from sinkshot.errors import InputError
 
 Rows = NDArray[Any]
-# float32 stays, all else becomes float64; `refuse_unusable` says better than scikit-learn where a NaN stands.
+# float32 stays, all else becomes float64; `refuse_unusable` says more precisely than scikit-learn where a NaN is.
 FORM = {"dtype": (np.float64, np.float32), "ensure_all_finite": False}
 
 
 class PreprocessedEstimator(BaseEstimator):  # type: ignore[misc]
-    """An estimator with a chain: takes its means from the rows of `fit` and uses them again on every later row."""
+    """An estimator with a chain: it computes means on the rows of `fit` and reuses them on later rows."""
 
     def _fit_chain(self, x: Rows) -> Rows:
-        """Return checked rows [n, d] behind the chain, and keep what the chain took from them."""
+        """Check rows [n, d], apply the chain, and keep its means and scales."""
         steps = chain.parse(self.preprocess)
         prepared = _run(x, steps, base_mean=self._base_mean(steps, x.shape[1]))
         self.chain_, self.statistics_ = steps, prepared.statistics
         return np.asarray(prepared.x)
 
     def _apply_chain(self, X: Any) -> Rows:
-        """Return new rows behind the fitted chain, each whatever the others are."""
+        """Apply the fitted chain to new rows, each independent of the others."""
         check_is_fitted(self, "statistics_")
         x = validate_data(self, X, reset=False, **FORM)
         return np.asarray(_run(x, self.chain_, statistics=self.statistics_).x)
@@ -57,7 +57,7 @@ def _run(x: Rows, steps: chain.Chain, **means: Any) -> chain.Prepared:
 
 
 def refuse_unusable(x: Rows, steps: chain.Chain, name: str) -> None:
-    """Raise the error for entries that no chain, or not this one, can take: it names the first."""
+    """Raise an error that names the first entry that this chain cannot process."""
     finite = np.isfinite(x)
     if not finite.all():
         row, column = np.unravel_index(finite.argmin(), x.shape)
@@ -71,7 +71,7 @@ def refuse_unusable(x: Rows, steps: chain.Chain, name: str) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Return a NumPy scalar, as a search over np.linspace gives, as a Python number, which keeps float32 float32."""
+    """Convert a NumPy scalar, such as from np.linspace, to a Python number, so that float32 stays float32."""
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -113,7 +113,7 @@ class PEME(OneToOneFeatureMixin, TransformerMixin, PreprocessedEstimator):  # ty
         self.base = base
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Take the means of the chain from rows.
+        """Compute the means of the chain from rows.
 
         Parameters
         ----------
@@ -131,7 +131,7 @@ class PEME(OneToOneFeatureMixin, TransformerMixin, PreprocessedEstimator):  # ty
         return self
 
     def transform(self, X: Any) -> Rows:
-        """Send rows through the chain with the means of `fit`.
+        """Apply the chain to rows, with the means of `fit`.
 
         Parameters
         ----------

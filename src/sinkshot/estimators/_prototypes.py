@@ -1,4 +1,4 @@
-"""Classifiers with one prototype per class: what they share, and the two whose prototypes are means."""
+"""Classifiers with one prototype per class: their base class, and the two whose prototypes are means."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sinkshot.task import Task
 
 
 class PrototypeClassifier(ClassifierMixin, PreprocessedEstimator):  # type: ignore[misc]
-    """What the classifiers share: a task from labelled and unlabelled rows, and answers from prototypes."""
+    """Base class: makes a task from labelled and unlabelled rows, and predicts from prototypes."""
 
     def fit(self, X: Any, y: Any) -> Self:
         """Learn from labelled rows and label the others.
@@ -28,7 +28,7 @@ class PrototypeClassifier(ClassifierMixin, PreprocessedEstimator):  # type: igno
         X : array of shape (n, d)
             Features; float32 is computed in float32, every other type in float64.
         y : array of shape (n,)
-            Labels; -1, or the string "-1" among strings, marks a row as unlabelled.
+            Labels; -1, or "-1" if labels are strings, marks a row as unlabelled.
 
         Returns
         -------
@@ -38,12 +38,12 @@ class PrototypeClassifier(ClassifierMixin, PreprocessedEstimator):  # type: igno
         x, y = validate_data(self, X, y, **FORM)
         labelled = ~((y == -1) | (y == "-1"))
         if not labelled.any():
-            raise InputError("every row of y is -1, which means unlabelled; label at least one row of each class.")
+            raise InputError("every row of y is -1 (unlabelled); label at least one row of each class.")
         check_classification_targets(y[labelled])
         self.classes_, labels = np.unique(y[labelled], return_inverse=True)
         rows = self._fit_chain(x)
         task = Task(rows[labelled][None], labels[None], rows[~labelled][None], len(self.classes_))
-        del rows  # a pool is large, and the task holds it
+        del rows  # free memory: a pool is large, and the task holds a copy
         self.prototypes_, assignment = self._solve(task)
         self.label_distributions_ = np.zeros((len(y), task.way), dtype=x.dtype)
         self.label_distributions_[labelled, labels] = 1.0
@@ -53,7 +53,7 @@ class PrototypeClassifier(ClassifierMixin, PreprocessedEstimator):  # type: igno
         return self
 
     def _fitted(self, labelled: NDArray[np.bool_]) -> None:
-        """Add what only some classifiers hold."""
+        """Set attributes that only some classifiers have."""
 
     def predict_proba(self, X: Any) -> Rows:
         """Return the class probabilities of new rows, each independent of the others.
@@ -83,7 +83,7 @@ class PrototypeClassifier(ClassifierMixin, PreprocessedEstimator):  # type: igno
         array of shape (n,)
             Labels.
         """
-        best = self.predict_proba(X).argmax(axis=1)  # first: it says so where nothing was fitted
+        best = self.predict_proba(X).argmax(axis=1)  # first: it raises if nothing was fitted
         return np.asarray(self.classes_[best])
 
     def _solve(self, task: Task) -> tuple[Rows, Rows]:
@@ -91,12 +91,12 @@ class PrototypeClassifier(ClassifierMixin, PreprocessedEstimator):  # type: igno
         raise NotImplementedError  # each classifier has its own
 
     def _logits(self, rows: Rows) -> Rows:
-        """Return what the softmax of rows [n, d] is taken of, [n, way]: -||x - w||^2 without ||x||^2, which cancels."""
+        """Return the logits [n, way] of rows [n, d]: -||x - w||^2 without ||x||^2, which cancels in the softmax."""
         return np.asarray(2.0 * (rows @ self.prototypes_.T) - np.sum(self.prototypes_**2, axis=-1))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        # The checks' toy data has two columns; P and E leave it no more than an angle.
+        # The toy data of the checks has two columns; after P and E only an angle is left.
         tags.classifier_tags.poor_score = tags.input_tags.positive_only
         return tags
 
@@ -108,12 +108,12 @@ def points(coefficients: Rows, task: Task) -> Rows:
 
 
 class NearestClassMean(PrototypeClassifier):
-    """Give each row to the class with the nearest mean: the paper's method for the inductive case.
+    """Assign each row to the class with the nearest mean: the paper's method for the inductive case.
 
     Parameters
     ----------
     preprocess : str, default="PE"
-        The chain, as in `PEME`. Where features of base classes are at hand, give them as `base` and write "PEMbE".
+        The chain, as in `PEME`. If you have features of base classes, give them as `base` and use "PEMbE".
     base : array of shape (n, d), optional
         Features of the base classes, for the step Mb.
 
@@ -121,7 +121,7 @@ class NearestClassMean(PrototypeClassifier):
     ----------
     classes_ : array of shape (classes,)
     prototypes_ : array of shape (classes, d)
-        Class means behind the chain.
+        Class means after the chain.
     transduction_ : array of shape (n,)
         The label of every row given to `fit`; labelled rows keep theirs.
     label_distributions_ : array of shape (n, classes)
@@ -155,7 +155,7 @@ class NearestClassMean(PrototypeClassifier):
 
 
 class SoftKMeansClassifier(PrototypeClassifier):
-    """Refine class means by soft assignments of the unlabelled rows; nothing is assumed of the class sizes.
+    """Refine class means by soft assignments of the unlabelled rows; nothing is assumed about the class sizes.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ class SoftKMeansClassifier(PrototypeClassifier):
     temperature : float, default=5.0
         T in softmax(-T ||x - mean||^2).
     steps : int, default=30
-        Assignments computed in turn with the means.
+        Number of alternating updates of assignments and means.
     base : array of shape (n, d), optional
         Features of the base classes, for the step Mb.
 

@@ -1,4 +1,4 @@
-"""BMS that rejects on a practitioner's pool: a single task, some of whose rows belong to no class, and later rows."""
+"""BMS with rejection for one pool in which some rows belong to no class, and for later rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Floats = NDArray[np.floating[Any]]
 
 
 class Rejection:
-    """A solved task: its classes, its rows' labels and chances to be unknown, and the same of new rows.
+    """A solved task: class weights, labels and unknown probabilities of its rows, and predictions for new rows.
 
     Constants are the defaults of the method `bms-open`.
 
@@ -27,18 +27,18 @@ class Rejection:
     ----------
     weights : array of shape (way, d)
     assignment : array of shape (q, way)
-        Of the queries to the classes.
+        Probabilities of the classes for each query.
     unknown : array of shape (q,)
-        The probability of each query to belong to none of them.
+        The probability that each query belongs to none of the classes.
     threshold : float
-        Above which a row is rejected.
+        Rows with a higher unknown probability are rejected.
     """
 
     def __init__(self, task: Task, settings: BMSSettings, hyper: dict[str, Any], threshold: float) -> None:
         self.threshold = threshold
         self._lam, self._spread, self._cut = settings.lam, hyper["spread"], (hyper["threshold"], hyper["width"])
         rows, x = rows_of(task), np.concatenate([task.support[0], task.query[0]])  # [N, d]
-        self._neighbours = Neighbours(x, hyper["neighbours"]) if task.queries else None  # supports alone are no pool
+        self._neighbours = Neighbours(x, hyper["neighbours"]) if task.queries else None  # without queries, no pool
         if self._neighbours is None:
             self.weights = np.asarray(unit(rows.means(), rows)[0][0] @ x)
             self.assignment, self.unknown = np.empty((0, task.way), x.dtype), np.empty(0, x.dtype)
@@ -52,7 +52,7 @@ class Rejection:
         self._judges, self._evidence = (first, judge), np.asarray(found.evidence[0, 0])
 
     def of_new(self, rows: Floats) -> Floats:
-        """Return the probability of new rows [n, d] to be unknown, each whatever the others are."""
+        """Return the probability that new rows [n, d] are unknown, each independent of the others."""
         by_supports, by_pool = (_cosines(rows, judge) for judge in self._judges)  # [n, way]
         own = by_supports.sum(axis=1) + (softmax(self._lam * by_supports, axis=-1) * by_pool).sum(axis=1)
         around = own if self._neighbours is None else self._neighbours.mean(rows, self._evidence, own)

@@ -15,15 +15,15 @@ SIGNED_POWER = False  # whether signed features go through Ps; chosen on validat
 def auto_chain(method: Method, features: NDArray[Any], has_base: bool) -> str:
     """Return the method's own chain, adapted to the features.
 
-    The power step P needs features that are never negative, as those behind a rectifier are. Signed features, such as
-    sentence vectors, go without it.
+    The power step P needs non-negative features, such as those after a ReLU. It is left out for signed features, such
+    as sentence vectors.
 
     Parameters
     ----------
     method : Method
     features : array of shape (n, d)
     has_base : bool
-        Whether features of base classes are at hand for the step Mb.
+        Whether features of base classes are available for the step Mb.
     """
     spelled = method.preprocess if has_base else method.without_base
     steps = preprocess.parse(spelled)

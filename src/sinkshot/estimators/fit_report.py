@@ -1,4 +1,4 @@
-"""Is a fit to be trusted? What can be told without knowing the truth."""
+"""How far a fit can be trusted, as far as that can be estimated without the true labels."""
 
 from __future__ import annotations
 
@@ -12,30 +12,31 @@ from scipy.stats import binom
 from sinkshot.estimators.prototype_head import unit_length
 
 Floats = NDArray[np.floating[Any]]
-_SURPRISE = 0.01  # a result of the labelled rows that is less probable than this contradicts the answer
+_SURPRISE = 0.01  # a leave-one-out result less probable than this contradicts the fit
 _LENIENCE = 0.15  # by which single labels may do worse than a pool labelled as a whole
 
 
 @dataclass(frozen=True)
 class FitReport:
-    """What a fit says of itself.
+    """Statistics of a fit that show how far to trust it.
 
     Attributes
     ----------
     rows, labelled : int
         Rows given to `fit`, and those of them with a label.
     leave_one_out : float or None
-        Accuracy of the labelled rows by the nearest mean of the *other* labelled rows; None where every class has one.
+        Accuracy of the labelled rows by the nearest mean of the *other* labelled rows; None if every class has only
+        one.
     agreement : float or None
-        Share of the unlabelled rows that get the same class from nearest class means; None without such rows.
+        Fraction of the unlabelled rows that get the same class from nearest class means; None without such rows.
     confidence : float or None
         Mean of the largest class probability over the unlabelled rows that are not rejected.
     class_sizes, class_size_errors : array of shape (classes,)
         Estimated number of unlabelled rows in each class, and its standard error.
     rejected : float
-        Share of the unlabelled rows that were labelled as belonging to no class.
+        Fraction of the unlabelled rows that were labelled as belonging to no class.
     warnings : tuple of str
-        What `fit` warned of.
+        The warnings of `fit`.
     """
 
     rows: int
@@ -71,7 +72,7 @@ def nearest_mean_answers(rows: Floats, codes: NDArray[np.int64], way: int) -> tu
 
 
 def contradiction(leave_one_out: float | None, judged: int, confidence: float | None) -> str | None:
-    """Return a warning where labelled rows do much worse than the confidence in the answer says."""
+    """Return a warning if the accuracy of the labelled rows is far below the confidence of the fit."""
     if leave_one_out is None or confidence is None:
         return None
     expected = max(0.0, confidence - _LENIENCE)

@@ -12,19 +12,19 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from sinkshot.errors import InputError
 
-UNKNOWN = "unknown"  # the answer for a row of no class, among strings
+UNKNOWN = "unknown"  # the predicted label of a row of no class, if labels are strings
 OUTSIDER = "_none"  # the label of a row that is known to belong to no class
-_MISSING_TYPES = ("NAType", "NaTType")  # pandas' marks, without importing pandas
+_MISSING_TYPES = ("NAType", "NaTType")  # pandas' missing values, without importing pandas
 _NOT_A_CLASS = (
-    f"the label {UNKNOWN!r} is kept for rows that belong to no class, so it cannot name a class. Where a label is not "
-    f"known yet, write None, NaN, '' or -1; where a row is known to belong to no class, write {OUTSIDER!r} or give "
+    f"the label {UNKNOWN!r} is reserved for rows that belong to no class, so it cannot name a class. If a label is not "
+    f"known yet, write None, NaN, '' or -1; if a row is known to belong to no class, write {OUTSIDER!r} or give "
     f"fit(X, y, none=mask); rename the class if {UNKNOWN!r} is its real name."
 )
 
 
 @dataclass(frozen=True)
 class Labels:
-    """What `y` says of each row."""
+    """The labels in `y`, parsed."""
 
     classes: NDArray[Any]  # [way], sorted
     codes: NDArray[np.int64]  # [n], the class of each labelled row, -1 elsewhere
@@ -95,7 +95,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def _mask(none: Any, missing: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return the mask of known outsiders, or say what is wrong with it."""
+    """Return the mask of known outsiders, or raise an error that says what is wrong with it."""
     if none is None:
         return np.zeros(len(missing), dtype=bool)
     mask = np.asarray(none)
@@ -117,7 +117,7 @@ def _of_one_type(labels: NDArray[Any], whole_numbers: bool) -> NDArray[Any]:
     if any(strings) and not all(strings):
         odd = labels[strings.index(not strings[0])]
         raise InputError(
-            f"labels are of two kinds, such as {labels[0]!r} and {odd!r}; make them all text or all numbers."
+            f"labels have mixed types, such as {labels[0]!r} and {odd!r}; make them all text or all numbers."
         )
     if all(strings):
         return labels

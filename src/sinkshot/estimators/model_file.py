@@ -1,8 +1,8 @@
-"""A fitted FewShotClassifier as one safetensors file: arrays, and one JSON object beside them. No code can run from it.
+"""A fitted FewShotClassifier as one safetensors file: arrays and one JSON object. Loading it never runs code.
 
 Tensors: `centre`, `prototypes`, `shares`; `shift.<i>` and `scale.<i>` of the i-th step of the chain that has any;
-`references`, `unknown` and `coefficients` where the classifier can reject. The metadata string `sinkshot-model` holds
-the rest: version, classes, method, hyper-parameters, chain, threshold, scale, and what the caller adds (`extra_`).
+`references`, `unknown` and `coefficients` if the classifier can reject. The metadata string `sinkshot-model` holds the
+rest: version, classes, method, hyper-parameters, chain, threshold, scale, and what the caller adds (`extra_`).
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ def read(cls: type[FewShotClassifier], path: str | PathLike[str]) -> Any:
     try:
         with safe_open(Path(path), framework="np") as file:
             text = (file.metadata() or {}).get(KEY)
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, a file is no mapping
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, a file is not a mapping
     except SafetensorError as error:
-        raise InputError(f"{path} is not a whole safetensors file: {error}.") from None
+        raise InputError(f"{path} is not a complete safetensors file: {error}.") from None
     if text is None:
         raise InputError(f"{path} holds no classifier; FewShotClassifier.save and `label --save` write one.")
     try:
@@ -87,7 +87,7 @@ def read(cls: type[FewShotClassifier], path: str | PathLike[str]) -> Any:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{path} is damaged: what it says of the classifier does not fit together.") from error
+        raise InputError(f"{path} is damaged: its description of the classifier is inconsistent.") from error
 
 
 def _rebuilt(cls: type[FewShotClassifier], described: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Any:

@@ -1,8 +1,8 @@
-"""Label rows that come after `fit`: one prototype a class, taken from a pool that was labelled as a whole.
+"""Label rows that come after `fit` with one prototype per class, computed from the labelled pool.
 
-A transductive method labels a pool and nothing else. The head keeps what the pool taught: the mean of each class, each
-row counted as much as it belongs there, behind the mean of the class means. Its logits are `scale` times the cosines
-plus the log of the class shares, and `scale` is chosen so that the head is as sure as the method was of the pool.
+A transductive method labels only its pool. The head keeps the mean of each class over the pool, with rows weighted by
+their class probabilities, after subtracting the mean of the class means. Its logits are `scale` times the cosines plus
+the log of the class shares; `scale` is chosen so that the head is as confident as the method was on the pool.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
 Floats = NDArray[np.floating[Any]]
-SCALES = (1.0, 200.0)  # between which the scale is looked for
-DEFAULT_SCALE = 10.0  # where no row can tell
-_MOST_ROWS = 20_000  # of a pool, to choose the scale by
+SCALES = (1.0, 200.0)  # search range of the scale
+DEFAULT_SCALE = 10.0  # if no row is informative
+_MOST_ROWS = 20_000  # rows of a pool used to choose the scale
 
 
 @dataclass(frozen=True)
 class PrototypeHead:
-    """Prototypes behind a centre, and how sure to be of them."""
+    """Prototypes after centring, and the scale of their logits."""
 
     centre: Floats  # [d]
     prototypes: Floats  # [way, d], of unit length
@@ -40,31 +40,31 @@ class PrototypeHead:
 
 @dataclass(frozen=True)
 class FittedHead:
-    """A head, and the cosines of the rows it was taken from, each to prototypes that do not count the row itself."""
+    """A head, and the cosines of its training rows, each to prototypes computed without that row."""
 
     head: PrototypeHead
     left_out: Floats  # [n, way]
 
     def probabilities(self) -> Floats:
-        """Return the class probabilities [n, way] of those rows by the prototypes without them."""
+        """Return the class probabilities [n, way] of these rows, each by prototypes computed without that row."""
         return _softmax(self.head.scale * self.left_out + np.log(self.head.shares))
 
 
 def fit_head(rows: Floats, membership: Floats, target: Floats) -> FittedHead:
-    """Take a head from rows [n, d].
+    """Fit a head to rows [n, d].
 
     Parameters
     ----------
     rows : array of shape (n, d)
     membership : array of shape (n, way)
-        How much each row counts for each class; every class has some.
+        Weight of each row in each class; every class has a positive sum.
     target : array of shape (n, way)
-        Probabilities of each row, which the head's should resemble.
+        Probabilities of each row that the head should approximate.
     """
     sizes = membership.sum(axis=0)  # [way]
     centre = ((membership.T @ rows) / sizes[:, None]).mean(axis=0)
     if len(sizes) == 1:
-        centre = np.zeros_like(centre)  # a single class would be centred onto zero
+        centre = np.zeros_like(centre)  # centring would make a single class zero
     z = unit_length(rows - centre)
     sums = membership.T @ z  # [way, d]
     head = PrototypeHead(centre, unit_length(sums), DEFAULT_SCALE, _shares(sizes).astype(rows.dtype))
@@ -77,12 +77,12 @@ def fit_head(rows: Floats, membership: Floats, target: Floats) -> FittedHead:
 
 
 def _shares(sizes: Floats) -> Floats:
-    """Class shares with one row more for each class, so that a class that is absent stays possible."""
+    """Class shares with one additional row per class, so that an absent class stays possible."""
     return np.asarray((sizes + 1) / (sizes.sum() + len(sizes)))
 
 
 def _leave_one_out(z: Floats, sums: Floats, membership: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-    """Cosines [n, way] of each row to class sums without it, and whether each of its classes is left with anything."""
+    """Cosines [n, way] of each row to class sums without it, and whether each class still has rows."""
     inner = z @ sums.T  # [n, way]
     own = np.sum(z * z, axis=1, keepdims=True)  # one, or zero for a row without direction
     squares = np.sum(sums * sums, axis=1) - 2 * membership * inner + membership**2 * own
@@ -93,7 +93,7 @@ def _leave_one_out(z: Floats, sums: Floats, membership: Floats) -> tuple[Floats,
 
 
 def _scale(cosines: Floats, target: Floats, log_shares: Floats) -> float:
-    """The scale of the cosines at which the head's cross-entropy to the target is least."""
+    """The scale of the cosines that minimises the head's cross-entropy to the target."""
 
     def cross_entropy(log_scale: float) -> float:
         logits = np.exp(log_scale) * cosines + log_shares

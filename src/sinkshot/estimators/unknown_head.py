@@ -1,8 +1,8 @@
-"""Tell rows of no class among those that come after `fit`, and learn from rows that are known to belong to none.
+"""Detect rows of no class among those that come after `fit`, and learn from known outsiders.
 
-A method gives each row of its pool a probability of belonging to no class. The head learns to repeat it for new rows
-from two kinds of evidence: the cosine to the nearest prototype, and what the method said of the nearest rows of the
-pool. Slopes and intercept come from a logistic regression on the pool itself, so the scale is the pool's.
+A method gives each row of its pool a probability of belonging to no class. The head learns to predict it for new rows
+from two features: the cosine to the nearest prototype, and the method's probabilities for the nearest rows of the pool.
+Coefficients come from a logistic regression on the pool, so they fit its scale.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.floating[Any]]
-NEIGHBOURS = 10  # rows of the pool that are asked about a new one
+NEIGHBOURS = 10  # nearest rows of the pool used for a new row
 MOST_REFERENCES = 5_000  # rows of the pool that are kept
 _RIDGE = 1.0  # pseudo-rows that pull a slope to zero
 _BLOCK = 1_024  # rows compared with the references at once
@@ -24,7 +24,7 @@ _LOGIT_LIMIT = 12.0
 
 @dataclass(frozen=True)
 class UnknownHead:
-    """References of the pool and the logistic regression on their evidence."""
+    """Reference rows of the pool, and a logistic regression on their evidence."""
 
     references: Floats  # [m, d], centred and of unit length
     unknown: Floats  # [m], their probability of belonging to no class
@@ -45,7 +45,7 @@ class UnknownHead:
 
 
 def fit_unknown_head(rows: Floats, cosines: Floats, unknown: Floats) -> UnknownHead:
-    """Learn to repeat `unknown` [n] from rows [n, d] and their cosines [n, way] to the prototypes."""
+    """Learn to predict `unknown` [n] from rows [n, d] and their cosines [n, way] to the prototypes."""
     kept = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), MOST_REFERENCES)).astype(np.int64))
     references, of_references = rows[kept], unknown[kept]
     around = _around(references, references, of_references, itself=np.arange(len(kept)))
@@ -56,10 +56,11 @@ def fit_unknown_head(rows: Floats, cosines: Floats, unknown: Floats) -> UnknownH
 def learn_from_outsiders(
     rows: Floats, unknown: Floats, labelled: NDArray[np.bool_], outsiders: NDArray[np.bool_]
 ) -> Floats:
-    """Return `unknown` [n] after what known outsiders say: a row nearer to one of them than to a label is less known.
+    """Update `unknown` [n] with known outsiders: it rises for a row that is nearer to an outsider than to a labelled
+    row.
 
-    The evidence is the cosine to the nearest outsider minus that to the nearest labelled row. How much it says is
-    learnt from the labelled rows and the outsiders themselves, each without itself, by logistic regression.
+    The evidence is the cosine to the nearest outsider minus that to the nearest labelled row. Its weight is learnt by
+    logistic regression from the labelled rows and the outsiders, each compared with the others only.
     """
     marked = np.flatnonzero(labelled | outsiders)
     nearer = _nearest(rows, rows[outsiders], np.flatnonzero(outsiders)) - _nearest(
@@ -97,7 +98,7 @@ def _around(rows: Floats, references: Floats, unknown: Floats, itself: NDArray[n
 
 
 def _nearest(rows: Floats, others: Floats, numbers: NDArray[np.int64]) -> Floats:
-    """Largest cosine [n] of each row to others, which have these numbers among the rows and do not count themselves."""
+    """Largest cosine [n] of each row to the rows with the numbers `others`, without itself."""
     largest = np.empty(len(rows))
     for block in _blocks(len(rows)):
         cosines = rows[block] @ others.T

@@ -1,6 +1,6 @@
-"""Files of other people: every reader of the package opens them here, under the limits of one table.
+"""Untrusted files: every reader of the package opens them here, under one table of limits.
 
 Read in this order: `limits` (the table), `files` (opening), then one module for each kind of content: `texts` (TOML,
 JSON, lists), `arrays` (`.npy`, `.npz`), `pickles` (`.plk`, `.pt`), `archives` (tar), `pictures` (images), `child` (work
-that only another process can bound). docs/security.md says what is promised.
+that only a separate process can bound). docs/security.md says what is promised.
 """

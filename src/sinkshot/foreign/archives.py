@@ -1,4 +1,4 @@
-"""Tar archives, plain or through gzip: some regular members by name, and never more than the file may unpack to."""
+"""Tar archives, plain or gzipped: read regular members by name, up to a limit of unpacked bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sinkshot.foreign.limits import MEMBERS, VARIABLE, admit, allowed, amount
 
 
 def is_tar(path: str | os.PathLike[str]) -> bool:
-    """Whether a regular file is a tar archive, plain or through gzip; little more than its first block is read."""
+    """Whether a regular file is a tar archive, plain or gzipped; reads little more than its first block."""
     try:
         with opened(path) as file, _archive(file):
             return True
@@ -49,7 +49,7 @@ def _archive(file: IO[bytes]) -> tarfile.TarFile:
 
 
 class _Bounded(io.RawIOBase):
-    """A stream that is read forwards, and up to a number of bytes."""
+    """A stream that is read forwards, up to a number of bytes."""
 
     def __init__(self, stream: IO[bytes], most: int) -> None:
         self.stream, self.most, self.place = stream, most, 0

@@ -1,4 +1,4 @@
-"""NumPy's files: headers are checked against the file, and against each other, before memory is taken."""
+"""NumPy files: headers are checked against the file and against each other before memory is allocated."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _END, _END_64 = b"PK\x05\x06", b"PK\x06\x06"
 
 
 class Header(NamedTuple):
-    """What an array says of itself."""
+    """The header of an array."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -43,7 +43,7 @@ def header(file: IO[bytes], what: str) -> Header:
     field = file.read(2 if begin[6] == 1 else 4)
     length = int.from_bytes(field, "little")
     if length > ARRAY_HEADER.value:
-        raise InputError(f"{what} has a header of {length:,} bytes; {ARRAY_HEADER.value:,} are the most that are read.")
+        raise InputError(f"{what} has a header of {length:,} bytes; at most {ARRAY_HEADER.value:,} are allowed.")
     text = BytesIO(field + file.read(length))
     parse = np.lib.format.read_array_header_1_0 if begin[6] == 1 else np.lib.format.read_array_header_2_0
     try:
@@ -53,9 +53,9 @@ def header(file: IO[bytes], what: str) -> Header:
     if dtype.hasobject:
         raise InputError(f"{what} holds Python objects, which are not read; store plain numbers.")
     if dtype.kind not in "fiubSU" or dtype.itemsize == 0:
-        raise InputError(f"{what} holds {dtype!s:.60}; plain numbers or texts are expected.")
+        raise InputError(f"{what} holds {dtype!s:.60}; plain numbers or strings are expected.")
     if len(shape) > DIMENSIONS.value or any(not 0 <= n < 1 << 63 for n in shape):
-        raise InputError(f"{what} has a damaged header: its shape is not one of an array.")
+        raise InputError(f"{what} has a damaged header: its shape is invalid.")
     return Header(shape, dtype, fortran, 8 + len(field) + length)
 
 
@@ -65,7 +65,7 @@ def mapped(path: str | os.PathLike[str], what: str) -> NDArray[Any]:
         found, size = header(file, what), size_of(file)
         if found.size > size - found.length:
             raise InputError(
-                f"{what} says that it has {amount(found.size)}, and {amount(size - found.length)} follow; the file is "
+                f"{what} declares {amount(found.size)}, but {amount(size - found.length)} follow; the file is "
                 "truncated or damaged."
             )
         if found.size == 0:
@@ -82,12 +82,12 @@ class Archive:
         self.names = [name.removesuffix(".npy") for name in self.zip.namelist() if name.endswith(".npy")]
 
     def header(self, name: str) -> Header:
-        """Read the header of an array, and check that the archive has as much as it says."""
+        """Read the header of an array, and check that the archive holds as many bytes as it declares."""
         with self._member(name) as file:
             return self._header(file, name)
 
     def array(self, name: str, least: Limit = MEMORY) -> NDArray[Any]:
-        """Read an array, once it is clear that the file may ask for that much memory."""
+        """Read an array, after checking that the file may use that much memory."""
         with self._member(name) as file:
             found = self._header(file, name)
             admit(found.size, self.size, f"its array {name!r:.60}", least)
@@ -102,18 +102,18 @@ class Archive:
         return array
 
     def labels(self, name: str) -> NDArray[Any]:
-        """Read an array of labels or names, which are worked on as a whole and so held to a lower limit."""
+        """Read an array of labels or names, which have a lower limit because they are processed as a whole."""
         return self.array(name, LABELS)
 
     def mapped(self, name: str) -> NDArray[Any]:
-        """Map an array that is not compressed into memory; read it where it is."""
+        """Memory-map an uncompressed array; read a compressed one."""
         entry = self._entry(name)
         with self._member(name) as file:
             found = self._header(file, name)
         if entry.compress_type != zipfile.ZIP_STORED or found.fortran or found.size == 0:
             return self.array(name)
         self.file.seek(entry.header_offset)
-        local = self.file.read(30)  # the local header of a member has lengths of its own
+        local = self.file.read(30)  # the local header of a member repeats the lengths, which may differ
         names = int.from_bytes(local[26:28], "little") + int.from_bytes(local[28:30], "little")
         start = entry.header_offset + 30 + names + found.length
         if start + found.size > self.size:
@@ -143,14 +143,14 @@ class Archive:
 
 @contextmanager
 def archive(path: str | os.PathLike[str]) -> Iterator[Archive]:
-    """Open an `.npz` file; whatever is wrong with it comes out as an InputError."""
+    """Open an `.npz` file; any fault raises an InputError."""
     with opened(path) as file, damage_told():
         yield Archive(file)
 
 
 @contextmanager
 def damage_told() -> Iterator[None]:
-    """Turn what zipfile and zlib raise at a damaged archive into an InputError."""
+    """Turn what zipfile and zlib raise on a damaged archive into an InputError."""
     try:
         yield
     except (InputError, OSError, MemoryError):
@@ -164,7 +164,7 @@ def zip_archive(file: BinaryIO) -> zipfile.ZipFile:
     _check_directory(file)
     found = zipfile.ZipFile(file)
     if (count := len(found.infolist())) > MEMBERS.value:
-        raise InputError(f"it has {count:,} members; {MEMBERS.value:,} are the most that are read.")
+        raise InputError(f"it has {count:,} members; at most {MEMBERS.value:,} are allowed.")
     return found
 
 
@@ -172,7 +172,7 @@ def zip_archive(file: BinaryIO) -> zipfile.ZipFile:
 def member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Iterator[IO[bytes]]:
     """Open a member that is stored or deflated."""
     if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise InputError(f"its member {entry.filename!r:.60} is compressed in an unknown way; use deflate or none.")
+        raise InputError(f"its member {entry.filename!r:.60} has an unknown compression; use deflate or none.")
     if entry.flag_bits & 1:
         raise InputError(f"its member {entry.filename!r:.60} is encrypted.")
     with archive.open(entry) as file:

@@ -1,4 +1,4 @@
-"""Work in another process that is ended when it takes too long or too much memory."""
+"""Work in a separate process, which is ended when it takes too long or too much memory."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from sinkshot.errors import InputError
 from sinkshot.foreign.limits import VARIABLE, amount, max_memory
 from sinkshot.foreign.onnx_worker import receive, send
 
-_LOOK = 0.02  # seconds between looks at the memory of the process
-_START = 120.0  # seconds in which the process must come up, on whatever machine
+_LOOK = 0.02  # seconds between checks of the memory of the process
+_START = 120.0  # seconds in which the process must start, even on a slow machine
 
 Answer = tuple[dict[str, Any], Any]
 
 
 class Child:
-    """A process that answers questions; it ends with this object, at the latest."""
+    """A process that answers requests; it ends with this object at the latest."""
 
     def __init__(self, script: Path) -> None:
         command = [sys.executable, "-P", str(script)]
@@ -35,16 +35,16 @@ class Child:
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=null)
         self.lock = threading.Lock()
         self.end = weakref.finalize(self, _end, self.process)
-        self.memory = self._answer(None, None, _START, None)[0].get("peak", 0)  # before it has done anything
+        self.memory = self._answer(None, None, _START, None)[0].get("peak", 0)  # before its first request
 
     def ask(self, facts: dict[str, Any], array: NDArray[Any] | None, seconds: float, memory: int) -> Answer:
-        """Return the answer to a question, or end the process and say which limit it broke.
+        """Return the answer to a request, or end the process and raise an error that names the exceeded limit.
 
-        `memory` bytes may be taken beyond what the process had at its start; the user's own limit replaces it.
+        `memory` is the number of bytes allowed beyond those at its start; the user's own limit replaces it.
         """
         with self.lock:
             if self.process.poll() is not None:
-                raise InputError("the process that runs it has ended before.")
+                raise InputError("the process that runs it has already ended.")
             given = max_memory()
             return self._answer(facts, array, seconds, self.memory + (memory if given is None else given))
 
@@ -90,7 +90,7 @@ def _exchange(process: subprocess.Popen[bytes], facts: Any, array: Any, answers:
 
 
 def _memory_of(process: int) -> int:
-    """Return the bytes of memory that a process has now; 0 where the system does not tell."""
+    """Return the memory of a process in bytes; 0 if the system does not report it."""
     try:
         pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
     except (OSError, ValueError, IndexError):
@@ -108,7 +108,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def as_float32(array: Any, rows: int) -> NDArray[np.float32]:
-    """Return the rows of an answer, or refuse what is no such thing."""
+    """Return the answer as float32 rows, or raise an error if it is not an array."""
     if not isinstance(array, np.ndarray) or array.dtype != np.float32 or array.ndim != 2 or len(array) != rows:
-        raise InputError("its answer is no array of features.")
+        raise InputError("its answer is not an array of features.")
     return array

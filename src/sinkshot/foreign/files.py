@@ -1,4 +1,4 @@
-"""Opening files: regular ones only, so that no pipe, device or socket is waited for, and none that is too long."""
+"""Open files: regular ones only, so that no pipe, device or socket blocks, and none that is too long."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from sinkshot.foreign.limits import Limit, amount
 
 
 def opened(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a regular file for reading. Anything else with that name is an InputError; OSErrors are the caller's."""
+    """Open a regular file for reading. Anything else raises an InputError; the caller handles OSErrors."""
     try:
-        _must_be_regular(os.stat(path).st_mode, path)  # before: opening a device may already do something
+        _must_be_regular(os.stat(path).st_mode, path)  # before opening: opening a device may have effects
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except ValueError as error:  # a null character in the name
         if isinstance(error, InputError):
             raise
         raise InputError(f"{str(path)!r} cannot be the name of a file: {error}.") from error
     try:
-        _must_be_regular(os.fstat(handle).st_mode, path)  # after: the name may have changed hands
+        _must_be_regular(os.fstat(handle).st_mode, path)  # after opening, because the file may have been replaced
         return os.fdopen(handle, "rb")
     except BaseException:
         os.close(handle)
@@ -29,7 +29,7 @@ def opened(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def is_regular(path: Path) -> bool:
-    """Whether there is a regular file of that name, which may be a link to one."""
+    """Whether there is a regular file of that name, or a link to one."""
     try:
         return stat.S_ISREG(path.stat().st_mode)
     except (OSError, ValueError):

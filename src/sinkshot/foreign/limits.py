@@ -1,4 +1,4 @@
-"""The limits that files of others are held to, in one table, and the memory that a file may ask for."""
+"""The limits for untrusted files, in one table, and the memory that a file may use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sinkshot.errors import LONGEST, InputError
 
-VARIABLE = "SINKSHOT_MAX_MEMORY"  # of the environment; the command's --max-memory sets it
+VARIABLE = "SINKSHOT_MAX_MEMORY"  # environment variable, set by --max-memory
 _SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -66,7 +66,7 @@ def _shown(limit: Limit) -> str:
 
 
 def max_memory() -> int | None:
-    """Return the bytes that the user allows a file to ask for, or None where that is left to the table."""
+    """Return the memory that the user allows per file in bytes, or None if the table applies."""
     given = os.environ.get(VARIABLE, "")
     return size_of(given) if given else None
 
@@ -84,13 +84,13 @@ def size_of(text: str) -> int:
 
 
 def allowed(size: int, least: Limit = MEMORY) -> int:
-    """Return the bytes of memory that a file of `size` bytes may ask for."""
+    """Return the bytes of memory that a file of `size` bytes may use."""
     given = max_memory()
     return max(least.value, RATIO.value * size) if given is None else given
 
 
 def admit(need: int, size: int, what: str, least: Limit = MEMORY) -> None:
-    """Refuse what would take `need` bytes of memory, if a file of `size` bytes may not ask for that much."""
+    """Raise an error if `need` bytes of memory are more than a file of `size` bytes may use."""
     if need <= (most := allowed(size, least)):
         return
     asked = f"{what} would take {amount(need)} of memory"
@@ -103,7 +103,7 @@ def admit(need: int, size: int, what: str, least: Limit = MEMORY) -> None:
 
 
 def amount(size: int) -> str:
-    """Return a number of bytes as a person reads it.
+    """Return a number of bytes in readable units.
 
     >>> amount(3), amount(2_500_000), amount(20 << 30)
     ('3 bytes', '2.5 MB', '21.5 GB')

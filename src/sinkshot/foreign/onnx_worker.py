@@ -1,7 +1,7 @@
-"""The process in which an ONNX network runs: it reads questions from its standard input and answers on its output.
+"""The process in which an ONNX network runs: it reads requests from standard input and answers on standard output.
 
-It is started as a script by `child.Child`, imports nothing of this package, and can be ended at any moment. A message
-is the length of a JSON object (4 bytes), that object, and the bytes of an array if its `shape` is there.
+`child.Child` starts it as a script. It imports nothing from this package, and can be ended at any moment. A message is
+the length of a JSON object (4 bytes), the object, and the bytes of an array if it has a `shape`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def send(stream: BinaryIO, facts: dict[str, Any], array: Any = None) -> None:
 
 
 def peak() -> int:
-    """Return the most memory that this process has had, in bytes; 0 where that is not known."""
+    """Return the peak memory of this process in bytes; 0 if that is not known."""
     try:
         import resource
     except ImportError:
@@ -64,7 +64,7 @@ class Worker:
         self.session: Any = None
 
     def load(self, facts: dict[str, Any], _: Any) -> tuple[dict[str, Any], Any]:
-        """Read a file, and tell what the network takes."""
+        """Read a file, and return the inputs of the network."""
         import onnxruntime
 
         onnxruntime.set_default_logger_severity(4)
@@ -73,7 +73,7 @@ class Worker:
         return {"inputs": inputs, "outputs": len(self.session.get_outputs()), "peak": peak()}, None
 
     def run(self, facts: dict[str, Any], images: Any) -> tuple[dict[str, Any], Any]:
-        """Return the features of images; maps are averaged over their places."""
+        """Return the features of images; feature maps are averaged over their positions."""
         given, wanted = self.session.get_inputs()[0].name, self.session.get_outputs()[0].name
         found = np.asarray(self.session.run([wanted], {given: images})[0], np.float32)
         if found.ndim not in (2, 4):
@@ -83,14 +83,14 @@ class Worker:
 
 
 def main() -> None:
-    """Answer questions until there are no more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asks decides
-    with contextlib.suppress(Exception):  # end with that process, whatever ends it
+    """Answer requests until there are no more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process decides
+    with contextlib.suppress(Exception):  # end with the parent process, however it ends
         import ctypes
 
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what libraries print is no answer
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # keep what libraries print out of the answers
     worker = Worker()
     import onnxruntime  # noqa: F401  before anything is measured
 

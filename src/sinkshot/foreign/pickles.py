@@ -1,9 +1,9 @@
-"""A reader of pickles that holds data: it follows their instructions, and can do nothing but make plain containers.
+"""A safe reader of pickles: it follows their instructions, but can only make plain containers.
 
-A pickle is a program for a small stack machine. This is such a machine, with what makes pickles dangerous left out: a
-name stands for a function that the caller lends, or the pickle is refused before it means anything; keys of dicts are
-texts and numbers, so nothing deep is ever hashed; lengths are held against the bytes that are there; and memory is
-counted as it is taken.
+A pickle is a program for a small stack machine. This is such a machine without the dangerous parts: a name must stand
+for a function that the caller provides, otherwise the pickle is refused without looking the name up; keys of dicts are
+strings and numbers, so nothing deep is ever hashed; lengths are checked against the remaining bytes; and memory is
+counted as it is allocated.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from sinkshot.errors import InputError
 from sinkshot.foreign.limits import DEPTH, INTEGER_IN_PICKLE, STEPS, admit
 
 Functions = Mapping[tuple[str, str], "Lent"]
-_CONTAINER, _VALUE, _MEMO = 120, 60, 100  # bytes that an object takes, about
-_EVERY = 1 << 12  # instructions between looks at the memory
+_CONTAINER, _VALUE, _MEMO = 120, 60, 100  # approximate bytes per object
+_EVERY = 1 << 12  # instructions between checks of the memory
 
 
 class NameRefused(InputError):
-    """A pickle asks for something that is not lent to it."""
+    """A pickle names something that it may not use."""
 
 
 class Lent:
-    """A function lent to a pickle, which can call it and do nothing else with it."""
+    """A function that a pickle may call, and may do nothing else with."""
 
     __slots__ = ("_function",)
 
@@ -43,7 +43,7 @@ class Lent:
 
 
 class Stateful:
-    """Base of what lent functions return where a pickle may give it a state afterwards."""
+    """Base class of results of such functions whose state a pickle may set afterwards."""
 
     __slots__ = ()
 
@@ -54,7 +54,7 @@ class Stateful:
 def loads(
     data: bytes, lent: Functions, persistent: Callable[[Any], Any] | None = None, start: int = 0
 ) -> tuple[Any, int]:
-    """Return what the pickle at `start` holds, and where it ends. Strings of Python 2 are read as Latin-1."""
+    """Return the content of the pickle at `start`, and its end. Python 2 strings are read as Latin-1."""
     machine = _Machine(data, lent, persistent, start)
     try:
         return machine.run(), machine.at
@@ -65,13 +65,13 @@ def loads(
 def checked(value: Any, inside: Callable[[Any], Any] = lambda value: value) -> Any:
     """Return a copy of nested containers, each visited once, as dicts and lists; `inside` translates every value.
 
-    Containers deeper than the limit are refused; whoever goes through the copy may do so recursively.
+    Containers nested deeper than the limit are refused, so the copy can be traversed recursively.
     """
     return _copied(value, inside, {}, 0)
 
 
 def kind(value: Any) -> str:
-    """Return what a value of a pickle is called in a message; never its whole content, which may be endless."""
+    """Return a short name for a value of a pickle in messages; never its content, which may be very long."""
     return repr(value)[:60] if isinstance(value, str | bytes | int | float | None) else f"a {type(value).__name__}"
 
 
@@ -84,7 +84,7 @@ def _copied(value: Any, inside: Callable[[Any], Any], done: dict[int, Any], dept
     if depth >= DEPTH.value:
         raise InputError(f"it has more than {DEPTH.value} levels of containers within each other.")
     copy: Any = {} if isinstance(value, dict) else []
-    done[id(value)] = value, copy  # the value, too: its id is its own as long as it is there
+    done[id(value)] = value, copy  # keep the value too: its id is unique only while it exists
     if isinstance(value, dict):
         copy.update((key, _copied(entry, inside, done, depth + 1)) for key, entry in value.items())
     else:
@@ -121,7 +121,7 @@ class _Machine:
 
     def take(self, count: int) -> bytes:
         if not 0 <= count <= len(self.data) - self.at:
-            raise InputError(f"it promises {count:,} bytes where {len(self.data) - self.at:,} are left; it is damaged.")
+            raise InputError(f"it declares {count:,} bytes, but {len(self.data) - self.at:,} are left; it is damaged.")
         self.at += count
         self.taken += _VALUE + count
         return self.data[self.at - count : self.at]
@@ -251,10 +251,10 @@ class _Machine:
 
 
 def fill(target: dict[Any, Any], pairs: Iterable[Any]) -> None:
-    """Put pairs into a dict whose keys are texts and numbers."""
+    """Put pairs into a dict whose keys must be strings and numbers."""
     for key, value in pairs:
         if not isinstance(key, str | bytes | int | float | None):
-            raise InputError(f"it has a dict with {kind(key)} as a key; texts and numbers are expected.")
+            raise InputError(f"it has a dict with {kind(key)} as a key; strings and numbers are expected.")
         target[key] = value
 
 

@@ -1,4 +1,4 @@
-"""Image files: a closed list of formats, looked at before they are decoded, and large ones one at a time."""
+"""Image files: a fixed list of formats, checked before they are decoded; large images are decoded one at a time."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ FORMATS = {
     "TIFF": (".tif", ".tiff"),
     "WEBP": (".webp",),
 }
-"""What is opened without being asked for, with its suffixes. Pillow knows more, some of which start other programs."""
-VARIABLE = "SINKSHOT_IMAGE_FORMATS"  # of the environment; the command's --image-format sets it
+"""Formats that are opened by default, with their suffixes. Pillow supports more; some start other programs."""
+VARIABLE = "SINKSHOT_IMAGE_FORMATS"  # environment variable, set by --image-format
 _BYTES_PER_PIXEL = 8  # as stored, and in three colours
 _LARGE = 1 << 22  # pixels from which images are decoded one at a time
 _one_at_a_time = threading.Lock()
 
 
 def formats() -> tuple[str, ...]:
-    """Return the formats that are opened: the closed list, and what the user adds by Pillow's names, such as PPM."""
+    """Return the allowed formats: the fixed list, and those that the user adds by Pillow's names, such as PPM."""
     return _formats(os.environ.get(VARIABLE, ""))
 
 
 def suffixes() -> frozenset[str]:
-    """Return how the names of files in these formats end."""
+    """Return the suffixes of files in these formats."""
     return _suffixes(formats())
 
 
@@ -68,7 +68,7 @@ def _suffixes(names: tuple[str, ...]) -> frozenset[str]:
 
 @contextmanager
 def picture(source: Path | BytesIO) -> Iterator[Image]:
-    """Open an image: its header is read, and its size is one that may be decoded."""
+    """Open an image: read its header and check its size."""
     from PIL import Image
 
     with ExitStack() as held:
@@ -78,14 +78,14 @@ def picture(source: Path | BytesIO) -> Iterator[Image]:
         try:
             image = held.enter_context(Image.open(file, formats=formats()))
         except Image.DecompressionBombError as error:
-            raise InputError("it has more pixels than are decoded") from error
+            raise InputError("it has more pixels than allowed") from error
         must_be_decodable(*image.size)
         yield image
 
 
 @contextmanager
 def room_for(pixels: int) -> Iterator[None]:
-    """Wait until no other large image is being decoded, if this is one."""
+    """If this image is large, wait until no other large image is being decoded."""
     if pixels < _LARGE:
         yield
         return

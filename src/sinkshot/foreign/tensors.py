@@ -1,4 +1,4 @@
-"""Safetensors files: regular ones with a header of bounded length; their own library checks sizes and offsets."""
+"""Safetensors files: regular ones with a header of bounded length; the safetensors library checks sizes and offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts: TOML that people write, JSON of our own files, and lists of names, each checked before it is parsed."""
+"""Text files: TOML, the JSON of our own files, and lists of names, each checked before it is parsed."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def lines(path: str | os.PathLike[str]) -> list[str]:
     """Return the lines of a list of names."""
     found = text(path, LIST, "utf-8-sig")
     if (count := found.count("\n")) > LINES.value:
-        raise InputError(f"{path} has {count:,} lines; {LINES.value:,} are the most that are read.")
+        raise InputError(f"{path} has {count:,} lines; at most {LINES.value:,} are allowed.")
     return found.splitlines()
 
 
 def toml(written: str) -> dict[str, Any]:
-    """Parse TOML; errors of syntax are tomllib's, what goes beyond the limits is an InputError."""
+    """Parse TOML; syntax errors are tomllib's, exceeded limits raise an InputError."""
     _must_be_shallow(written)
     try:
         table = tomllib.loads(written)
@@ -57,11 +57,9 @@ def toml(written: str) -> dict[str, Any]:
 
 
 def json_value(written: str | bytes, what: str = "it") -> Any:
-    """Parse JSON of ours; anything wrong with it is an InputError."""
+    """Parse JSON of our own files; any fault raises an InputError."""
     if len(written) > JSON.value:
-        raise InputError(
-            f"{what} has a JSON text of {len(written):,} bytes; {JSON.value:,} are the most that are read."
-        )
+        raise InputError(f"{what} has a JSON text of {len(written):,} bytes; at most {JSON.value:,} are allowed.")
     try:
         return json.loads(written)
     except (ValueError, RecursionError) as error:
@@ -69,15 +67,15 @@ def json_value(written: str | bytes, what: str = "it") -> Any:
 
 
 def json_object(written: str | bytes, what: str = "it") -> dict[str, Any]:
-    """Parse a JSON object of ours."""
+    """Parse a JSON object of our own files."""
     found = json_value(written, what)
     if not isinstance(found, dict):
-        raise InputError(f"{what} is damaged: it holds a JSON {type(found).__name__}, and an object is expected.")
+        raise InputError(f"{what} is damaged: it holds a JSON {type(found).__name__}, but an object is expected.")
     return found
 
 
 def _must_be_shallow(written: str) -> None:
-    """Count brackets within brackets, and the parts of dotted keys, outside of strings and comments."""
+    """Count the nesting of brackets and of dotted keys, outside strings and comments."""
     depth = dots = 0
     for match in _TOKENS.finditer(written):
         token = match[0]

@@ -1,9 +1,9 @@
-"""Files that hold a bank, chosen by suffix: one module per format, each with `read`, two of them with `write`.
+"""File formats of banks, chosen by suffix: one module per format, each with `read`, two of them with `write`.
 
-They read and write `BankContent`, plain arrays and texts; `sinkshot.bank` makes a checked FeatureBank from it.
+They read and write `BankContent`, plain arrays and strings; `sinkshot.bank` makes a checked FeatureBank from it.
 
-Whatever is wrong with a file comes out as an InputError that begins with its path. Writing is atomic: the new content
-goes to a temporary file in the same folder, reaches the disk, and then takes the name of the old one.
+Any fault of a file raises an InputError that begins with its path. Writing is atomic: the new content goes to a
+temporary file in the same folder, is flushed to disk, and then replaces the old file.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ STORES = ("float32", "float16", "uint8")
 
 @contextmanager
 def located(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give the file that a path names, or that holds the bundled bank of this name."""
+    """Return the file at a path, or the file of the bundled bank with this name."""
     file = as_path(path)
     if str(file) in bundled() and not file.is_file():
         with resources.as_file(resources.files("sinkshot") / "data" / f"{file}.safetensors") as inside:
@@ -56,7 +56,7 @@ def read(file: Path, labels: str | os.PathLike[str] | None = None) -> BankConten
     must_be_readable(file)
     kind = _kind(file, READERS)
     if labels is not None and kind != "npy":
-        raise InputError(f"{file} holds its own labels; a labels file goes with an .npy only, so leave it out.")
+        raise InputError(f"{file} holds its own labels; a labels file is for .npy only, so leave it out.")
     options = {"labels": as_path(labels)} if labels is not None else {}
     with errors_name(file):
         content: BankContent = import_module(f"sinkshot.formats.{kind}").read(file, **options)
@@ -65,18 +65,20 @@ def read(file: Path, labels: str | os.PathLike[str] | None = None) -> BankConten
 
 @contextmanager
 def errors_name(file: Path) -> Iterator[None]:
-    """Turn whatever is wrong with a file into an InputError that begins with its path."""
+    """Turn any exception about a file into an InputError that begins with its path."""
     try:
         yield
     except InputError as error:
         raise InputError(f"{file}: {error}") from error
     except Exception as error:  # a damaged file makes its parser raise almost anything
         reason = f"{type(error).__name__}: {str(error).rstrip('.')}"
-        raise InputError(f"{file} is truncated, damaged or no {file.suffix} file ({reason}); make it again.") from error
+        raise InputError(
+            f"{file} is truncated, damaged or not a {file.suffix} file ({reason}); make it again."
+        ) from error
 
 
 def write(bank: BankContent, path: str | os.PathLike[str], store: str = "float32") -> None:
-    """Write a bank so that `path` holds either all of it or what it held before."""
+    """Write a bank atomically: `path` holds either all of it or what it held before."""
     file = as_path(path)
     kind = _kind(file, WRITERS)
     if store not in STORES:
@@ -98,7 +100,7 @@ def source(path: Path) -> dict[str, str]:
 
 
 def as_path(path: str | os.PathLike[str]) -> Path:
-    """Return what was given as a Path."""
+    """Return the given path as a Path."""
     try:
         return Path(os.fsdecode(path))
     except TypeError as error:

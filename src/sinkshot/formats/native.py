@@ -1,4 +1,4 @@
-"""The native format: one safetensors file, from which no code can run.
+"""The native format: one safetensors file; loading it never runs code.
 
 Layout, tensors:
 
@@ -8,8 +8,8 @@ Layout, tensors:
     base.<prefix>     [d]      float32, the mean of the base rows after the chain <prefix>; `base.` for raw rows
 
 and one metadata string `sinkshot`, a JSON object with `version`, `class_names` and `meta`. Features of 8 bits are
-quantised after a square root, each column with its own scale: x = (q * scale)^2. A safetensors file of others, without
-that metadata, is read too: `features` and `labels` of any integer kind.
+quantised after a square root, each column with its own scale: x = (q * scale)^2. Other safetensors files without that
+metadata are read too, if they have `features` and `labels` of any integer type.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def read(path: Path) -> BankContent:
 
 
 def write(bank: BankContent, path: Path, store: str) -> None:
-    """Write a bank with its features as `store` says."""
+    """Write a bank with features of the type `store`."""
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
@@ -65,7 +65,7 @@ def write(bank: BankContent, path: Path, store: str) -> None:
 
 
 def header(bank: BankContent) -> str:
-    """Return what a file keeps of a bank besides its arrays, as JSON. One string: the order of several is random."""
+    """Return everything but the arrays as one JSON string; several metadata strings would have a random order."""
     return header_of(tuple(bank.class_names or ()), bank.meta)
 
 
@@ -101,7 +101,7 @@ def _quantise(features: NDArray[np.float32]) -> tuple[NDArray[np.uint8], NDArray
     lowest = features.min(axis=1)
     if (lowest < 0).any():
         row = int((lowest < 0).argmax())
-        raise InputError(f"row {row} has the negative entry {lowest[row]}, and uint8 keeps none; store float16.")
+        raise InputError(f"row {row} has the negative entry {lowest[row]}, which uint8 cannot hold; store float16.")
     scale = (np.sqrt(features.max(axis=0), dtype=np.float64) / 255).astype(np.float32)
     inverse = np.divide(1.0, scale, out=np.zeros(len(scale)), where=scale > 0)  # a column of zeros stays zero
     quantised = np.empty(features.shape, np.uint8)
@@ -114,12 +114,14 @@ def _decode(stored: Any, scale: NDArray[np.float32] | None) -> NDArray[Any]:
     shape = stored.get_shape()
     if len(shape) != 2 or 0 in shape or (scale is not None and scale.shape != (shape[1],)):
         raise InputError(
-            f"its features have shape {shape}; expected [rows, columns], none of them 0, and a matching scale."
+            f"its features have shape {shape}; expected [rows, columns], neither of them 0, and a matching scale."
         )
     try:
         kind = stored[0:1].dtype
     except TypeError as error:
-        raise InputError(f"its features are {stored.get_dtype()}, which NumPy lacks; store F32 or F16.") from error
+        raise InputError(
+            f"its features are {stored.get_dtype()}, which NumPy does not have; store F32 or F16."
+        ) from error
     features = np.empty(shape, np.float32 if kind in (np.uint8, np.float16) else kind)
     for rows in blocks(*shape):
         features[rows] = stored[rows.start : rows.stop]
@@ -130,5 +132,5 @@ def _decode(stored: Any, scale: NDArray[np.float32] | None) -> NDArray[Any]:
 
 
 def _dequantise(quantised: NDArray[Any], scale: NDArray[np.float32]) -> NDArray[np.float32]:
-    with np.errstate(over="ignore"):  # the largest float32 may come back one rounding above itself
+    with np.errstate(over="ignore"):  # rounding may raise the largest float32 above its range
         return np.minimum(np.square(quantised * scale), np.finfo(np.float32).max)

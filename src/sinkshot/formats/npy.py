@@ -1,8 +1,8 @@
 """A NumPy array of features [n, d], with its labels in a file beside it.
 
-For `<stem>.npy` labels come from the file that is named, else from `<stem>_labels.npy`; class names, if there are any,
-from `<stem>_class_names.npy`. A stem that ends in `_f16` may drop it: `novel_f16.npy` goes with `novel_labels.npy`. A
-labels file is an `.npy` of integers or strings [n], or a text file (`.txt`, `.csv`) with one label a line.
+For `<stem>.npy`, labels come from the given file, else from `<stem>_labels.npy`, and optional class names from
+`<stem>_class_names.npy`. The ending `_f16` of a stem may be dropped: `novel_f16.npy` goes with `novel_labels.npy`. A
+labels file is an `.npy` of integers or strings [n], or a text file (`.txt`, `.csv`) with one label per line.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from sinkshot.formats import BankContent, must_be_readable, source
 
 
 def read(path: Path, labels: Path | None = None) -> BankContent:
-    """Read features from `path` and labels from `labels`, or from beside it."""
+    """Read features from `path` and labels from `labels`, or from the file beside it."""
     features = _array(path, "features")
     labels_file = labels or _beside(path, "labels")
     if labels_file is None:
-        raise InputError(f"it has no labels: there is no {path.stem}_labels.npy beside it; name a labels file.")
+        raise InputError(f"it has no labels: there is no {path.stem}_labels.npy beside it; give a labels file.")
     names_file = _beside(path, "class_names")
     names = None if names_file is None else _texts_or_numbers(names_file, "class names").astype(str).tolist()
     return BankContent(features, _labels(labels_file, len(features)), names, source(path), {}, numbered=False)
@@ -48,13 +48,13 @@ def _labels(file: Path, rows: int) -> NDArray[Any]:
     except InputError as error:
         raise InputError(f"the labels file cannot be used: {error}") from error
     if (count := text.count("\n")) > 2 * rows + 1_000:
-        raise InputError(f"the labels file {file} has {count:,} lines for {rows:,} rows; write one label a line.")
+        raise InputError(f"the labels file {file} has {count:,} lines for {rows:,} rows; write one label per line.")
     lines = text.rstrip().split("\n")
     table = list(csv.reader(lines)) if file.suffix.lower() == ".csv" else [[line] for line in lines]
     for number, row in enumerate(table, start=1):
         if len(row) != 1 or not row[0].strip():
             raise InputError(
-                f"line {number} of the labels file {file} holds {len(row)} values; write one label a line."
+                f"line {number} of the labels file {file} holds {len(row)} values; write one label per line."
             )
     values = [row[0].strip() for row in table]
     numbers = all(len(v) < 19 and v.removeprefix("-").isdecimal() and str(int(v)) == v for v in values)

@@ -1,12 +1,12 @@
-"""The field's pickled features (`output.plk`), read without letting the pickle run anything.
+"""The field's pickled features (`output.plk`), read without running code from the pickle.
 
 Layout: a dict (often a defaultdict) from class, an integer or a string, to a list of vectors [d] or an array [m, d]. Or
-a list `[mean, head mean, features, head features, ...]`: the mean [d] of the raw base rows, something of the network's
-head, and the dict in third place; then the mean becomes `base[""]` and what belongs to the head is left.
+a list `[mean, head mean, features, head features, ...]`: the mean [d] of the raw base rows, data of the network's head,
+and the dict in third place; then the mean becomes `base[""]` and the data of the head is ignored.
 
-A pickle is a program: it names functions and has them called. Here every name it may use stands for a function of this
-file that can only make arrays, numbers, strings and dicts, and any other name is refused before it means anything.
-NumPy's own functions are not lent either, since a forged dtype can make them read memory that is not theirs.
+A pickle is a program: it names functions and calls them. Here every allowed name stands for a function of this file
+that can only make arrays, numbers, strings and dicts, and any other name is refused without being looked up. NumPy's
+own functions are not used either, since a forged dtype can make them read beyond their memory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sinkshot.formats import BankContent, source
 
 
 def read(path: Path) -> BankContent:
-    """Read a bank from a pickle; classes keep the order of the dict, and those without rows are left out."""
+    """Read a bank from a pickle; classes keep the order of the dict, and classes without rows are dropped."""
     with opened(path) as file:
         size = size_of(file)
         content = unpickle(file.read(size))
@@ -55,7 +55,7 @@ def read(path: Path) -> BankContent:
 
 
 def unpickle(data: bytes) -> Any:
-    """Return what a pickle of others holds, in plain dicts and lists with NumPy arrays; nothing of it is run."""
+    """Return the content of a pickle as plain dicts, lists and NumPy arrays, without running code."""
     return checked(loads(data, FUNCTIONS)[0], plain)
 
 
@@ -68,7 +68,7 @@ def _name(key: Any) -> str:
 
 
 def _must_be_as_large_as_told(content: dict[Any, Any], size: int) -> None:
-    """Refuse classes that share their rows, or rows that share their numbers, until they are far more than the file."""
+    """Refuse a pickle that refers to the same rows so often that they are far larger than the file."""
     rows = [row for value in content.values() if isinstance(value, list) for row in value[: size + 1]][: size + 1]
     if len(rows) > size or sum(len(value) for value in content.values() if isinstance(value, list)) > size:
         raise InputError(f"it refers to the same rows again and again: more than {size:,} in a file of as many bytes.")
@@ -126,7 +126,7 @@ class _Dtype(Stateful):
 
 
 class _Array(Stateful):
-    """An array on its way in: `content` is a NumPy array, or a list where the array is one of objects."""
+    """An array under construction: `content` is a NumPy array, or a list for an array of objects."""
 
     __slots__ = ("content",)
 
@@ -157,7 +157,7 @@ def _content(data: Any, form: Any, shape: Any, order: Any) -> NDArray[Any] | lis
     if not isinstance(raw, bytes | bytearray) or len(raw) != math.prod(shape) * form.dtype.itemsize:
         raise InputError(f"it has an array of shape {shape} whose data have another size; it may be damaged.")
     if order not in ("C", "F") or form.dtype.itemsize == 0:
-        raise InputError("it has an array in an unknown order, or of nothing; it may be damaged.")
+        raise InputError("it has an array that is empty or in an unknown order; it may be damaged.")
     return np.frombuffer(raw, form.dtype).reshape(shape, order=order)
 
 
@@ -195,7 +195,7 @@ def _dict(*_: Any) -> dict[Any, Any]:
 def _ordered_dict(pairs: Any = ()) -> dict[Any, Any]:
     found: dict[Any, Any] = {}
     if not isinstance(pairs, list | tuple) or not all(isinstance(p, list | tuple) and len(p) == 2 for p in pairs):
-        raise InputError("it has a dict of something else than pairs; it may be damaged.")
+        raise InputError("it has a dict whose items are not pairs; it may be damaged.")
     fill(found, pairs)
     return found
 
@@ -205,7 +205,7 @@ def _no_bytes() -> bytes:
 
 
 def _default(*_: Any) -> NoReturn:
-    raise InputError("it calls the maker of a default value, which pickled features never do.")
+    raise InputError("it calls the default factory of a dict, which pickled features never do.")
 
 
 FUNCTIONS = {

@@ -1,9 +1,10 @@
-"""A native file that grows by rows: for banks larger than memory, and for work that may be killed at any moment.
+"""A native file that is written row by row: for banks larger than memory, and for work that may be killed at any
+moment.
 
-`<path>.part` has the bytes of the finished file from the first row on, with room for its header; `<path>.part.json`
-says what work it belongs to, how many rows have safely reached the disk, and a stamp of what each was made from. The
-same work goes on from there, other work begins anew, and the last row makes the one file take the name `path`.
-`<path>.part.lock` keeps other processes out.
+`<path>.part` holds the finished file from the first row on, with space for its header. `<path>.part.json` records which
+work it belongs to, how many rows are safely on disk, and a checksum of the source of each row, to detect changes. The
+same work resumes from there, other work starts again, and after the last row the file is renamed to `path`.
+`<path>.part.lock` excludes other processes.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ STORES: dict[str, tuple[str, np.dtype[Any]]] = {
 
 
 class ResumableWriter:
-    """A bank on its way to a file; use it in a `with`, `append` rows in order, then `finish`."""
+    """Writes a bank to a file; use it in a `with`, `append` rows in order, then `finish`."""
 
     def __init__(
         self,
@@ -50,9 +51,10 @@ class ResumableWriter:
         prefixes: Sequence[str] = (),
         stamps: NDArray[np.uint32] | None = None,
     ) -> None:
-        """Begin or take up a file; `work` is all that decides its rows, `prefixes` those a base mean may have.
+        """Start or resume a file; `work` is everything that determines its rows, `prefixes` those of possible base
+        means.
 
-        `stamps` [n], where given, is a number for each row that changes with what the row is made from.
+        `stamps` [n], if given, has a checksum per row that changes with the source of the row.
         """
         self.path, self.labels, self.shape, self.store = path, labels, (len(labels), width), store
         self.part, self.state, self.marks = (
@@ -63,9 +65,9 @@ class ResumableWriter:
         identity = json.dumps([self.text, self.shape, store, self.room, sorted(work.items())])
         self.work = hashlib.sha256(identity.encode() + labels.astype("<i8").tobytes()).hexdigest()
         self.stamps = np.zeros(len(labels), np.uint32) if stamps is None else stamps
-        self.rows = 0  # that have reached the disk
-        self.other = False  # whether what was there is of other work
-        self.changed = np.empty(0, np.int64)  # rows that were there, made from what has changed since
+        self.rows = 0  # rows that are on disk
+        self.other = False  # whether the existing file belongs to other work
+        self.changed = np.empty(0, np.int64)  # existing rows whose source has changed since
         self.file: BinaryIO
 
     def __enter__(self) -> ResumableWriter:
@@ -89,7 +91,7 @@ class ResumableWriter:
         self.held.close()
 
     def append(self, features: NDArray[np.float32]) -> None:
-        """Add rows [m, width]; when this returns they are safe."""
+        """Add rows [m, width]; when this returns they are on disk."""
         with _sentences(self.path):
             self.file.write(narrow(features, self.store).data)
             self.file.flush()
@@ -106,7 +108,7 @@ class ResumableWriter:
             yield np.frombuffer(content, STORES[self.store][1]).reshape(-1, self.shape[1])
 
     def finish(self, base: Mapping[str, NDArray[np.float32]]) -> None:
-        """Add the base means and the header, and give the file its name."""
+        """Add the base means and the header, and rename the file to its final name."""
         with _sentences(self.path):
             self.file.seek(self._place(self.rows))
             self.file.write(b"".join(mean.astype("<f4").tobytes() for mean in base.values()))
@@ -122,7 +124,7 @@ class ResumableWriter:
             self.marks.unlink(missing_ok=True)
 
     def _beginning(self, prefixes: Sequence[str], least: int = 0) -> bytes:
-        """Return how a safetensors file begins: the length of a JSON object, and that object, padded by spaces."""
+        """Return the start of a safetensors file: the length of a JSON object, and the object, padded with spaces."""
         (rows, width), (kind, dtype), at = self.shape, STORES[self.store], 0
         entries: dict[str, Any] = {"__metadata__": {"sinkshot": self.text}}
         tensors = [
@@ -137,11 +139,11 @@ class ResumableWriter:
         return length.to_bytes(8, "little") + text.ljust(length)
 
     def _place(self, row: int) -> int:
-        """Return where in the file a row begins."""
+        """Return the offset of a row in the file."""
         return self.room + 8 * self.shape[0] + row * self.shape[1] * STORES[self.store][1].itemsize
 
     def _safe_rows(self) -> int:
-        """Return how many rows of this very work are in the file."""
+        """Return the number of rows of the same work in the file."""
         try:
             state = texts.json_object(texts.text(self.state, limits.JSON))
             rows, self.other = int(state["rows"]), state["work"] != self.work
@@ -149,7 +151,7 @@ class ResumableWriter:
         except FileNotFoundError:
             self.other = self.state.exists()
             return 0
-        except (OSError, ValueError, KeyError, TypeError):  # damaged, or of a SinkShot that kept no stamps
+        except (OSError, ValueError, KeyError, TypeError):  # damaged, or written by a version without stamps
             self.other = True
             return 0
         whole = 0 <= rows <= self.shape[0] and self._place(rows) <= self.part.stat().st_size
@@ -160,13 +162,13 @@ class ResumableWriter:
 
     def _must_fit(self) -> None:
         if not self.path.parent.is_dir():
-            raise InputError(f"there is no folder {self.path.parent}; make it first.")
+            raise InputError(f"there is no folder {self.path.parent}; create it first.")
         if self.path.is_dir():
             raise InputError("a folder has that name; choose another.")
         need = self._place(self.shape[0])
         free = shutil.disk_usage(self.path.parent).free + (self.part.stat().st_size if self.part.exists() else 0)
         if free < need:
-            raise InputError(f"it needs {need / 1e9:.2f} GB, and {free / 1e9:.2f} GB are free there.")
+            raise InputError(f"it needs {need / 1e9:.2f} GB, but only {free / 1e9:.2f} GB are free there.")
 
 
 @contextlib.contextmanager

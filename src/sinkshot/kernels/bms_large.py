@@ -1,9 +1,8 @@
-"""BMS for one large task, a practitioner's 20,000 to 100,000 rows: weights in feature space, work shared by threads.
+"""BMS for one large task of 20,000 to 100,000 rows: weights in feature space, work divided among threads.
 
-Rows are taken in blocks. A thread takes a block through everything that a step does with it while the block is in its
-cache: a step of logistic regression reads the features once. BLAS multiplies within a block and has one thread there;
-sums over blocks are taken in a fixed order, so that answers do not depend on the number of threads. No N x N matrix is
-ever built.
+Rows are processed in blocks. A thread does everything that a step needs from a block while the block is in its cache: a
+step of logistic regression reads the features once. BLAS uses one thread per block; sums over blocks have a fixed
+order, so that results do not depend on the number of threads. No N x N matrix is built.
 """
 
 from __future__ import annotations
@@ -27,21 +26,21 @@ Floats = NDArray[np.floating[Any]]
 Part = tuple[Floats, Floats]  # features [n, d] and assignment [way, n]
 
 _BLOCK = 512  # rows
-_SUMS = 64  # parts that a sum over all rows is made of, however many threads there are
+_SUMS = 64  # parts of a sum over all rows, for any number of threads
 
 
 class _Threads:
-    """Workers that share blocks of rows."""
+    """Threads that process blocks of rows."""
 
     def __init__(self, pool: ThreadPoolExecutor, count: int) -> None:
         self.pool, self.count = pool, count
 
     def over(self, rows: int, work: Callable[..., None], *given: Any) -> None:
-        """Call work(*given, start, stop) on ranges of whole blocks that together are all rows."""
+        """Call work(*given, start, stop) on ranges of whole blocks that together cover all rows."""
         self.sums(rows, partial(work, *given), 4 * self.count)
 
     def sums(self, rows: int, work: Callable[[int, int], Any], parts: int = _SUMS) -> list[Any]:
-        """Do the same on ranges that do not depend on the number of threads, and return the answers in order."""
+        """Do the same on ranges that do not depend on the number of threads, and return the results in order."""
         blocks = -(-rows // _BLOCK)
         parts = max(1, min(parts, blocks))
         bounds = [min(rows, blocks * i // parts * _BLOCK) for i in range(parts + 1)]
@@ -58,7 +57,7 @@ def solve(task: Task, settings: BMSSettings) -> tuple[Floats, Floats]:
     Returns
     -------
     assignment [way, q]
-        Of the queries, each column summing to one.
+        Class probabilities of the queries; each column sums to one.
     weights [way, d]
         After one more update, for rows that were not in the task.
     """
@@ -201,13 +200,13 @@ def _logistic_regression(weights: Floats, parts: tuple[Part, ...], settings: BMS
 def _pull(
     weights: Floats, x: Floats, assignment: Floats, kappa: float, share: float, threads: _Threads
 ) -> tuple[Floats, float]:
-    """Slope of the loss by the weights, [way, d], and kappa times that by kappa."""
+    """Gradient of the loss by the weights, [way, d], and kappa times the gradient by kappa."""
 
     def some(start: int, stop: int) -> tuple[Floats, float]:
         slope, along = np.zeros_like(weights), 0.0
         for first in range(start, stop, _BLOCK):
             rows = slice(first, min(stop, first + _BLOCK))
-            scores = x[rows] @ weights.T  # [rows, way]: cosines, then the loss's pull on them
+            scores = x[rows] @ weights.T  # [rows, way]: cosines, then the gradient of the loss by them
             along += _residuals(scores, assignment[:, rows], kappa, share)
             slope += scores.T @ x[rows]
         return slope, along

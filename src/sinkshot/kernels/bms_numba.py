@@ -1,12 +1,12 @@
 """BMS and BMS* on the CPU, fused: from row numbers to probabilities in one compiled pass per episode.
 
-The Gram form. With G = X X^T of one preprocessed episode every weight is w_j = X^T a_j, and only its scores G a_j are
-ever needed: Sinkhorn reads scores, and logistic regression moves them by products of G with its residual. Once G is
-known the width of the features is gone. Arrays are class-major, [way, rows], so that eight rows fill one vector
-register; the rows of an episode stand queries first, then support, then padding up to a multiple of eight.
+The Gram form: with G = X X^T of one preprocessed episode every weight is w_j = X^T a_j, and only its scores G a_j are
+needed: Sinkhorn reads scores, and logistic regression updates them by products of G with its residual. Once G is known,
+the cost does not depend on the width of the features. Arrays are class-major, [way, rows], so that eight rows fill one
+vector register; the rows of an episode are queries first, then supports, then padding up to a multiple of eight.
 
-The code is compiled on first use (some seconds) and cached on disk. Every sum has one fixed order and no episode sees
-another: results depend neither on the number of threads nor on how episodes are cut into batches.
+The code is compiled on first use (a few seconds) and cached on disk. Every sum has a fixed order and episodes are
+independent: results depend neither on the number of threads nor on how episodes are batched.
 """
 
 from typing import NamedTuple
@@ -35,7 +35,7 @@ from sinkshot.settings.bms import BMSSettings
 
 
 class _Constants(NamedTuple):
-    """What is the same for every episode."""
+    """Parameters shared by all episodes."""
 
     centre: bool
     normalise: bool
@@ -48,13 +48,13 @@ class _Constants(NamedTuple):
     kappa: np.float32
     balanced: bool  # BMS*: column sums are given
     clamped: bool  # support rows are one-hot and stay out of Sinkhorn
-    counts_support: bool  # the min size counts support rows by their label
-    first: np.float32  # no min size starts above this
-    least: np.float32  # nor falls below this later
+    counts_support: bool  # the min size also counts support rows, by their labels
+    first: np.float32  # upper bound of the initial min size
+    least: np.float32  # lower bound of later min sizes
 
 
 class _Work(NamedTuple):
-    """What one episode of n rows, n8 with padding, writes on beside its Gram matrix."""
+    """Work arrays of one episode of n rows, n8 with padding, besides its Gram matrix."""
 
     assignment: Floats  # [way, n8 + 8] P
     kernel: Floats  # [way, n8 + 8] K = exp(lam (S - rowmax))
@@ -62,8 +62,8 @@ class _Work(NamedTuple):
     residual: Floats  # [way, n8 + 8] D
     step: Floats  # [way, n8 + 8] G D
     buffer: Floats  # [way, n8 + 8] G times the momentum buffer
-    rows: Floats  # [4, n8 + 8] a number per row, by the names of `bms_sinkhorn_numba`
-    classes: Floats  # [7, way] a number per class, likewise
+    rows: Floats  # [4, n8 + 8] values per row, indexed by the names in `bms_sinkhorn_numba`
+    classes: Floats  # [7, way] values per class, likewise
 
 
 def _work(n: int, way: int) -> _Work:
@@ -87,11 +87,11 @@ def _residual(scores: Floats, assignment: Floats, rows: Floats, kappa: float, n:
 
 @part
 def _logistic_regression(constants: _Constants, panels: Floats, n: int, work: _Work) -> None:
-    """Move the scores of unit weights w by SGD with momentum on the cross-entropy with P; kappa is learnt on the way.
+    """Update the scores of unit weights w by SGD with momentum on the cross-entropy with P; kappa is learnt as well.
 
     Per column: gradient g = D - (w . D) w, buffer b = momentum b + g, w = (w - lr b) / |w - lr b|. Multiplied by G, all
-    of this happens to scores; w . b and b . b, which give the norm, follow from dot products with D. The columns of D
-    sum to zero, so that G D of the last class follows from the others.
+    of this acts on scores; w . b and b . b, which give the norm, follow from dot products with D. The columns of D sum
+    to zero, so G D of the last class follows from the others.
     """
     scores, residual, step, buffer, classes = work.scores, work.residual, work.step, work.buffer, work.classes
     way, lr, momentum, kappa = len(scores), constants.lr, constants.momentum, constants.kappa
@@ -207,10 +207,10 @@ def bms_episodes(
 ) -> Floats:
     """Probabilities [R, q, way] of BMS, or of BMS* given a prior, for R episodes of l support and q query rows.
 
-    `features` [n, d], d a multiple of eight (`gram.padded`), have been through those steps of the chain that treat each
-    row alone; `centre` then subtracts the mean of the task (Mn), `normalise` makes rows unit length (E). `support`,
-    `support_labels` [R, l] and `query` [R, q] are row numbers and labels 0 .. way-1, every class with at least one
-    support row. The prior of `settings` is [way] or [R, way]. `threads`: as many as numba would take, unless given.
+    `features` [n, d], with d a multiple of eight (`gram.padded`), are those after the row-wise steps of the chain;
+    `centre` then subtracts the mean of the task (Mn), `normalise` scales rows to unit length (E). `support`,
+    `support_labels` [R, l] and `query` [R, q] are row numbers and labels 0 .. way-1; every class has at least one
+    support row. The prior of `settings` is [way] or [R, way]. `threads` is numba's number of threads by default.
     """
     episodes, q = query.shape
     out = np.empty((episodes, q, way), np.float32)

@@ -1,7 +1,7 @@
 """Algorithm 1 of BMS on one episode, compiled: Sinkhorn with a minimum class size, or with a target for each class.
 
-Functions are parts of the kernel in `kernels.bms_numba`. Kernels K are [way, rows], eight rows in a register; numbers
-per row and per class stand in two small arrays, by the names below.
+Functions are parts of the kernel in `kernels.bms_numba`. Kernels K are [way, rows], eight rows in a register; values
+per row and per class are in two small arrays, indexed by the names below.
 """
 
 import numpy as np
@@ -56,7 +56,7 @@ def _sweep_five(kernel: Floats, m: int, rows: Floats, classes: Floats) -> None:
 
 @part
 def _sweep(kernel: Floats, m: int, rows: Floats, classes: Floats) -> None:
-    """Row step u = 1 / (K v), with u = 0 for rows that take no part, and the sums K^T u for the column step."""
+    """Row step u = 1 / (K v), with u = 0 for excluded rows, and the sums K^T u for the column step."""
     way = len(kernel)
     if way == 5:
         _sweep_five(kernel, m, rows, classes)
@@ -75,7 +75,7 @@ def _sweep(kernel: Floats, m: int, rows: Floats, classes: Floats) -> None:
 
 @part
 def min_size_sinkhorn(kernel: Floats, min_size: float, passes: int, m: int, rows: Floats, classes: Floats) -> None:
-    """Algorithm 1: rows to one, then columns below min_size up to it; a pass that lifts none is the fixed point."""
+    """Algorithm 1: scale rows to one, then columns below min_size up to it, until a pass scales no column."""
     for j in range(len(kernel)):
         classes[V, j] = ONE
     for _ in range(passes):
@@ -88,7 +88,7 @@ def min_size_sinkhorn(kernel: Floats, min_size: float, passes: int, m: int, rows
             largest = max(largest, classes[V, j])
         if not lifted:
             break
-        if largest > np.float32(1e15):  # a min size out of reach lifts v for ever: hand the common factor to u
+        if largest > np.float32(1e15):  # an unreachable min size lets v grow without bound: move the factor to u
             for j in range(len(kernel)):
                 classes[V, j] /= largest
             for i in range(0, m, 8):
@@ -97,7 +97,7 @@ def min_size_sinkhorn(kernel: Floats, min_size: float, passes: int, m: int, rows
 
 @part
 def balanced_sinkhorn(kernel: Floats, passes: int, m: int, rows: Floats, classes: Floats) -> None:
-    """BMS*: every column to its own target, then rows to one."""
+    """BMS*: scale every column to its target, then rows to one."""
     for j in range(len(kernel)):
         classes[V, j] = ONE
     _sweep(kernel, m, rows, classes)
@@ -109,7 +109,7 @@ def balanced_sinkhorn(kernel: Floats, passes: int, m: int, rows: Floats, classes
 
 @part
 def smallest_class(kernel: Floats, m: int, rows: Floats, classes: Floats) -> np.float32:
-    """The size of the smallest class: rows in Sinkhorn by the argmax of P, on top of what classes[COUNT] holds."""
+    """The size of the smallest class: rows in Sinkhorn by the argmax of P, added to classes[COUNT]."""
     for i in range(0, m, 8):
         best, which = load(kernel, 0, i) * each(classes, V, 0), zeros()
         for j in range(1, len(kernel)):

@@ -1,11 +1,11 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators
 """The GPU engine: BMS on many episodes at once in three triton kernels.
 
-One program takes one episode. `gram_triton` gathers its rows and builds the Gram matrix of the prepared task; then
-Algorithm 2 alternates. `_allocate` (Algorithm 1) is a chain of tiny sums, so a single warp holds the episode and never
-waits for another. `_update` keeps the Gram matrix in registers, as operand of the tensor cores, through all steps of
-the logistic regression. Scores and allocations go between them, [R, ways, rows], padded to powers of two: a class that
-does not exist gets no allocation, a row that does not exist is zero.
+One program processes one episode. `gram_triton` gathers its rows and builds the Gram matrix of the prepared task; then
+Algorithm 2 alternates between two kernels. `_allocate` (Algorithm 1) is a chain of tiny sums, so a single warp holds
+the episode and never waits for another. `_update` keeps the Gram matrix in registers, as operand of the tensor cores,
+through all steps of the logistic regression. They exchange scores and allocations, [R, ways, rows], padded to powers of
+two: a padded class gets no allocation, a padded row is zero.
 
 Products have float32 accuracy, by two float16 halves of each factor, as in `gram_triton`.
 """
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Drawn", "accuracy", "bms_episodes", "draw_balanced", "fits", "gram_matrices"]
 
-MOST_ROWS, MOST_WAYS = 128, 16  # of one episode
+MOST_ROWS, MOST_WAYS = 128, 16  # rows of one episode
 _GRAM_BYTES = 1 << 30  # of Gram matrices at once: 24,000 episodes of 5-way 5-shot
-_SAFE_LOGIT = 80.0  # exp of it is far from the end of float32
+_SAFE_LOGIT = 80.0  # its exp is far from the float32 limit
 
 _LEAST_LOGIT = tl.constexpr(LEAST_LOGIT)
 _LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 def fits(way: int, supports: int, queries: int, width: int) -> bool:
-    """Whether the engine takes tasks of this size; any width will do."""
+    """Whether the engine can do tasks of this size, with features of any width."""
     return 2 <= way <= MOST_WAYS and supports + queries <= MOST_ROWS and width >= 1
 
 
@@ -56,7 +56,7 @@ def bms_episodes(
     Parameters
     ----------
     rows : tensor [n, d]
-        Features after the steps of the chain that act on rows alone.
+        Features after the row-wise steps of the chain.
     support, support_labels, query : int32 tensors [R, l], [R, l], [R, q]
         Row numbers and labels.
     centre, normalise : bool
@@ -84,7 +84,7 @@ def bms_episodes(
 
 
 def accuracy(probabilities: Tensor, query_labels: Tensor) -> Tensor:
-    """Share of the queries of known classes that are labelled right, [R] float64."""
+    """Accuracy on the queries of known classes, [R] float64."""
     known = query_labels >= 0
     right = (probabilities.argmax(dim=-1) == query_labels) & known
     return right.sum(dim=1) / known.sum(dim=1).double()
@@ -152,9 +152,9 @@ def _halves(x):
 
 @triton.jit
 def _product(upper, lower, x):
-    """G x for G = upper + lower, [ROWS, ROWS], and x [ROWS, WAYS], whose halves stand side by side.
+    """G x for G = upper + lower, [ROWS, ROWS], and x [ROWS, WAYS], whose halves are concatenated.
 
-    As two operands of 16 columns each, what triton 3.6 compiled for an H200 read outside of shared memory.
+    With two separate operands of 16 columns, the code of triton 3.6 for an H200 read outside shared memory.
     """
     ROWS: tl.constexpr = x.shape[0]
     WAYS: tl.constexpr = x.shape[1]
@@ -185,7 +185,7 @@ def _allocate(
     """Sinkhorn on the scores, P = diag(u) K diag(v), and the size of the smallest class by its labels (Eq. 15).
 
     With a prior every class is scaled to its target, else (Algorithm 1) up to the minimum. A pass that scales no class
-    is a fixed point, where this episode leaves.
+    is a fixed point, where the episode stops.
     """
     number = tl.program_id(0).to(tl.int64)
     label, row = tl.arange(0, WAYS), tl.arange(0, ROWS)
@@ -213,7 +213,7 @@ def _allocate(
             total = tl.sum(kernel * u[None, :], 1)  # v * total is the size of a class
             small = (v * total < least) & known
             v = tl.where(small, least * _inverse(total), v)
-            done = tl.where(moving, done + 1, passes)  # by the pass before: nobody waits for this one to be judged
+            done = tl.where(moving, done + 1, passes)  # decided by the pass before, to avoid waiting for this one
             moving = tl.max(small.to(tl.int32), 0) > 0
     p = u[None, :] * kernel * v[:, None]
     tl.store(assignment + place, p, mask=free[None, :])

@@ -34,7 +34,7 @@ def draw_balanced(
 ) -> Drawn:
     """Draw balanced episodes on the device, bit for bit those of `sinkshot.episodes.draw`.
 
-    Class c owns the rows `order[starts[c] : starts[c] + sizes[c]]` (int32 tensors); the recipe is one that was checked.
+    Class c owns the rows `order[starts[c] : starts[c] + sizes[c]]` (int32 tensors); the recipe must be checked before.
     """
     count = recipe.episodes - first if count is None else count
     way, each, cut = recipe.way, recipe.shot + recipe.query, recipe.shot * recipe.way
@@ -77,8 +77,8 @@ def _mix(x):
 def _shuffled(size, count, keys, PLACES: tl.constexpr):
     """First `count` entries of a random permutation of 0 .. size-1 for each stream, [streams, PLACES].
 
-    Fisher-Yates on a table that is never built: it is the identity but for the entries written so far, and the last
-    write to a place is the one that counts.
+    Fisher-Yates on a virtual table: the identity, except for the entries written so far; the last write to an entry
+    counts.
     """
     turn = tl.arange(0, PLACES)[None, :]
     place = tl.full((size.shape[0], PLACES), -1, tl.int32)

@@ -1,4 +1,4 @@
-"""Imported before Numba: settings in the environment with which it cannot start are refused in a sentence."""
+"""Imported before Numba: raises an error for environment settings with which Numba cannot start."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from sinkshot.errors import InputError
 from sinkshot.kernels import check_threads, jit_disabled
 
 if jit_disabled():
-    raise InputError("NUMBA_DISABLE_JIT is set in the environment, and this needs compiled code; unset it.")
+    raise InputError("NUMBA_DISABLE_JIT is set in the environment, but this needs compiled code; unset it.")
 check_threads()

@@ -1,7 +1,7 @@
-"""Gram matrices of episodes, from a bank and row numbers: the features of an episode are never laid out as a whole.
+"""Gram matrices of episodes, from a bank and row numbers, without copying all features of an episode.
 
-Steps of a chain that treat each row alone are applied to the bank beforehand, once. What remains, subtracting the mean
-of the task (Mn) and unit length (E), acts on the Gram matrix: it is centred on both sides, and entry ij is divided by
+Row-wise steps of a chain are applied to the bank once, beforehand. The other steps, subtracting the mean of the task
+(Mn) and unit length (E), act on the Gram matrix: it is centred on both sides, and entry ij is divided by
 sqrt(g_ii g_jj).
 """
 
@@ -16,7 +16,7 @@ MEAN, SCALE = 0, 1  # rows of `Scratch.rows`
 
 
 class Scratch(NamedTuple):
-    """What the Gram matrix of n rows, n8 with padding, is made on."""
+    """Work arrays for the Gram matrix of n rows, n8 with padding."""
 
     x: Floats  # [n + 8, chunk + 8] a slice of the gathered rows
     gram: Floats  # [n + 8, n8 + 16]
@@ -62,7 +62,8 @@ def _gram_tile(x: Floats, i: int, j: int, width: int, gram: Floats) -> None:
 def gram_matrix(features: Floats, rows: Ints, following: Ints, centre: bool, x: Floats, gram: Floats) -> None:
     """G = X X^T slice by slice, the lower triangle mirrored; while one slice is multiplied the next one is fetched.
 
-    Before centring, the first row is taken from all: the centred G is the same, and a large common offset harmless.
+    Before centring, the first row is subtracted from all: the centred G is the same, and a large common offset does no
+    harm.
     """
     n, width, chunk = len(rows), features.shape[1], x.shape[1] - 8
     shift = ONE if centre else ZERO
@@ -76,7 +77,7 @@ def gram_matrix(features: Floats, rows: Ints, following: Ints, centre: bool, x: 
                 store(x, i, k - first, load(features, rows[i], k) - shift * load(features, rows[0], k))
         ahead, start = (rows, last) if last < width else (following, 0)
         stop = min(start + chunk, width)
-        quota = 1 + 2 * (stop - start) // (n + 12)  # cache lines to fetch per tile, so that all are asked for in time
+        quota = 1 + 2 * (stop - start) // (n + 12)  # cache lines to prefetch per tile, so that all arrive in time
         r, k = 0, start
         for i in range(0, n, 4):
             for j in range(0, i + 4, 3):
@@ -92,7 +93,7 @@ def gram_matrix(features: Floats, rows: Ints, following: Ints, centre: bool, x: 
 
 @part
 def centre_and_normalise(gram: Floats, n: int, centre: bool, normalise: bool, rows: Floats, panels: Floats) -> None:
-    """Subtract the task mean on both sides of G, divide by sqrt(g_ii g_jj), lay the result out in panels."""
+    """Subtract the task mean on both sides of G, divide by sqrt(g_ii g_jj), and store the result in panels."""
     grand = ZERO  # mean of all G
     for i in range(n):
         mean = ZERO
@@ -136,7 +137,7 @@ def lay_out(gram: Floats, n: int, grand: float, normalise: bool, rows: Floats, p
     for i in range(n):
         square = gram[i, i] - TWO * rows[MEAN, i] + grand
         rows[SCALE, i] = ONE
-        if normalise:  # a row no further from the mean than rounding is the mean: a zero row, which stays zero
+        if normalise:  # a row that equals the mean up to rounding is a zero row, which stays zero
             rows[SCALE, i] = ONE / np.sqrt(square) if square > np.float32(3e-7) * diagonal else ZERO
     depth = len(panels) // ((n + 15) // 16)
     for i in range(0, n, 8):

@@ -18,12 +18,12 @@ Tensor = Any
 
 _COLUMNS = 64  # features that are multiplied at once
 
-SCALE = tl.constexpr(64.0)  # largest number that is split in halves: the smaller half keeps clear of float16's least
-_ZERO_ROW = tl.constexpr(1e-6)  # of a row's squared length: what is left below it after centring is rounding
+SCALE = tl.constexpr(64.0)  # rows are scaled to this before the split, so that halves fit float16
+_ZERO_ROW = tl.constexpr(1e-6)  # fraction of a row's squared length: anything smaller after centring is rounding
 
 
 def gram_matrices(rows: Tensor, both: Tensor, *, centre: bool, normalise: bool) -> Tensor:
-    """Gram matrices [R, N, N] of the rows `both` [R, N] of a bank, centred and of unit length if asked for."""
+    """Gram matrices [R, N, N] of the rows `both` [R, N] of a bank, optionally centred and of unit length."""
     with torch.cuda.device_of(rows):
         gram, unit = scaled_grams(split_bank(rows, centre), both, both[:, :0], centre, normalise)
     return gram[:, :, : both.shape[1]] * (unit / SCALE.value)[:, None, None]
@@ -32,7 +32,7 @@ def gram_matrices(rows: Tensor, both: Tensor, *, centre: bool, normalise: bool) 
 def split_bank(rows: Tensor, centre: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Return two float16 halves of scaled rows, [n, d] with d a multiple of the block, and the square of the scale.
 
-    The mean of a task takes every common shift with it. With the mean of the bank out beforehand, it cancels no digits.
+    Subtracting the mean of a task removes any common shift. Subtracting the mean of the bank first avoids cancellation.
     """
     if centre:
         rows = rows - rows.mean(dim=0)
@@ -43,14 +43,14 @@ def split_bank(rows: Tensor, centre: bool) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def padded_rows(rows: int) -> int:
-    """Return the rows of an episode with padding: kernels are compiled for 64 and for 128."""
+    """Return the padded number of rows of an episode: kernels are compiled for 64 and for 128."""
     return 64 if rows <= 64 else 128
 
 
 def scaled_grams(
     bank: tuple[Tensor, ...], support: Tensor, query: Tensor, centre: bool, normalise: bool
 ) -> tuple[Tensor, Tensor]:
-    """Return Gram matrices scaled to at most 64, [R, N, N and a little more], and the factors to true size, [R]."""
+    """Return Gram matrices scaled to at most 64, [R, N, padded N], and the factors that undo the scaling, [R]."""
     upper, lower, unit = bank
     episodes, (supports, queries) = len(support), (support.shape[1], query.shape[1])
     total = supports + queries
@@ -92,7 +92,7 @@ def _gram(
     CENTRE: tl.constexpr,
     NORMALISE: tl.constexpr,
 ):
-    """Gram matrix of an episode's rows after Mn and E, scaled to at most 64, and the factor back to true size."""
+    """Gram matrix of an episode's rows after Mn and E, scaled to at most 64, and the factor that undoes the scaling."""
     number = tl.program_id(0).to(tl.int64)
     row = tl.arange(0, ROWS)
     count = supports + queries

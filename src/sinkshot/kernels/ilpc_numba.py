@@ -1,8 +1,8 @@
-"""Gradient descent with momentum on a linear classifier, in scores: how hard each row was to learn, many episodes.
+"""Gradient descent with momentum for linear classifiers of many episodes, in scores: how hard each row was to learn.
 
-Weights never leave the span of an episode's rows, so only their scores S [way, N] are kept: with D = softmax(S) - T a
-step moves them by D (G + 1) / N, the one for the bias. Rows are padded to a multiple of eight. Threads share the
-episodes, of which none sees another.
+Weights stay in the span of an episode's rows, so only their scores S [way, N] are stored: with D = softmax(S) - T a
+step changes them by D (G + 1) / N, where the one is for the bias. Rows are padded to a multiple of eight. Episodes are
+independent and divided among threads.
 """
 
 import math
@@ -18,14 +18,14 @@ _TOP, _SUM, _OWN = range(3)  # rows of `_Work.rows`: largest score; sum of exp(s
 
 
 class _Work(NamedTuple):
-    """What one episode of n rows, n8 with padding, is computed on."""
+    """Work arrays of one episode of n rows, n8 with padding."""
 
     scores: Floats  # [way, n8] S
     target: Floats  # [way, n8] T
     error: Floats  # [way, n8] D / n
     speed: Floats  # [way, n8]
     slope: Floats  # [n8] one class's D (G + 1) / n
-    rows: Floats  # [3, n8] a number per row, by the names above
+    rows: Floats  # [3, n8] values per row, indexed by the names above
     loss: NDArray[np.float64]  # [n8] summed over the epochs
 
 
@@ -36,7 +36,7 @@ def _work(way: int, n8: int) -> _Work:
 
 @part
 def _errors(work: _Work, n8: int, share: float) -> None:
-    """D / n = (softmax(S) - T) / n, and what the loss of each row is made of; eight rows at a time."""
+    """D / n = (softmax(S) - T) / n, and the parts of each row's loss; eight rows at a time."""
     for i in range(0, n8, 8):
         top = load(work.scores, 0, i)
         for j in range(1, len(work.scores)):
@@ -58,7 +58,7 @@ def _errors(work: _Work, n8: int, share: float) -> None:
 
 @part
 def _step(gram: Floats, n: int, lr: float, momentum: float, decay: float, work: _Work) -> None:
-    """Move the scores; four rows of G at a time, so that a sum is read and written once for all of them."""
+    """Update the scores; four rows of G at a time, so that a sum is read and written once for all of them."""
     n8, slope = gram.shape[1], work.slope
     for j in range(len(work.scores)):
         error, speed, scores = work.error[j], work.speed[j], work.scores[j]
@@ -117,7 +117,7 @@ def mean_loss(
     ----------
     gram : array [R, N, N]
     scores : array [R, way, N]
-        Of the weights at the start, the bias being zero.
+        Scores of the initial weights, with zero bias.
     target : array [R, way, N]
         One in the class of each row.
     descent : epochs, lr, momentum, weight decay

@@ -19,13 +19,14 @@ from numba.core import event
 from sinkshot import settings
 from sinkshot.threads import cores
 
-_COMPILED_IN = (Path(__file__).parent, Path(settings.__file__).parent)  # whose functions and constants are compiled
+_COMPILED_IN = (Path(__file__).parent, Path(settings.__file__).parent)  # folders of compiled code
 
 
 def cached(function: Callable[..., Any], **options: Any) -> Any:
-    """Compile a function and cache its machine code on disk, where a folder can be written.
+    """Compile a function and cache its machine code on disk, if a folder is writable.
 
-    Numba looks for changes in the function's own file; an engine is made of several, so a digest is part of its name.
+    Numba checks only the function's own file for changes; an engine has several files, so their digest is part of the
+    name.
     """
     sources = [source for package in _COMPILED_IN for source in sorted(package.glob("*.py"))]
     sources.append(Path(__file__).parents[1] / "calibration.py")
@@ -33,7 +34,7 @@ def cached(function: Callable[..., Any], **options: Any) -> Any:
     function.__qualname__ += f"_{digest[:12]}"
     try:
         return njit(cache=True, error_model="numpy", **options)(function)
-    except RuntimeError:  # no place for a cache: compile in every process
+    except RuntimeError:  # no writable cache folder: compile in every process
         return njit(error_model="numpy", **options)(function)
 
 
@@ -54,7 +55,7 @@ class _Announcement(event.Listener):  # type: ignore[misc]
         """Log for whole kernels, not for their parts."""
         if compilation.data["dispatcher"] in self.engines and not _Announcement.said:
             _Announcement.said = True
-            logging.getLogger("sinkshot").info("compiling the CPU engine (once; the next run finds it on disk)")
+            logging.getLogger("sinkshot").info("compiling the CPU engine (once; later runs load it from disk)")
 
     def on_end(self, compilation: Any) -> None:
         """Nothing to add."""
@@ -67,7 +68,7 @@ def announced(*engines: Any) -> AbstractContextManager[object]:
 
 
 def workers() -> int:
-    """Threads to take: this process's cores, or fewer where numba is told so, as joblib tells each of its workers."""
+    """Number of threads: this process's cores, or numba's limit if lower, which joblib sets in its workers."""
     return min(cores(), int(config.NUMBA_NUM_THREADS))
 
 

@@ -1,8 +1,8 @@
 """The graph of adaptive manifold in compiled code: distances, the neighbours of each row, edges, and their system.
 
-Rows of a graph stand queries first, then supports, then centroids: n rows, N points with the centroids, N8 with
-padding, which nothing is joined to. Arrays of N by N are treated whole, eight columns at a time; only exponentials are
-taken of neighbours alone. Functions are parts of the engine in `kernels.manifold_numba`.
+Points of a graph are queries first, then supports, then centroids: n rows, N points with the centroids, N8 with
+padding, which has no edges. N x N arrays are processed completely, eight columns at a time; only exponentials are
+limited to neighbours. Functions are parts of the engine in `kernels.manifold_numba`.
 """
 
 from typing import Any, NamedTuple
@@ -33,7 +33,7 @@ DEGREE, BY_DEGREE = 0, 1  # columns of `Graph.of_row`
 
 
 class Moving(NamedTuple):
-    """An array on its way down, with Adam's running means of slopes and of their squares."""
+    """An array under optimisation, with Adam's running means of gradients and of their squares."""
 
     at: Floats
     mean: Floats
@@ -44,12 +44,12 @@ class Places(NamedTuple):
     """Rows and centroids in feature space."""
 
     x: Floats  # [N + 1, width16 or more] the centroids come last, then one of zeros
-    first: Floats  # [way5, width16] where they start
+    first: Floats  # [way5, width16] initial centroids
     shift: Moving  # [way5, width16]
-    slope: Floats  # [way5, width16] sums of rows that pull
+    slope: Floats  # [way5, width16] gradient sums over rows
     from_first: Floats  # [way5, pitch] squared distances from the start to the rows
     above: Floats  # [way5, pitch] distances from the centroids to everything
-    pull: Floats  # [way5, pitch] the loss's slope by them, divided by them
+    pull: Floats  # [way5, pitch] gradient of the loss by them, divided by them
 
 
 class Graph(NamedTuple):
@@ -61,20 +61,20 @@ class Graph(NamedTuple):
     neighbours: Ints  # [n, N] columns that a row has chosen
     counts: Ints  # [n] how many
     near: Floats  # [n, N8] width times distance of them, then exp(-that / scale)
-    line: Floats  # [1, pitch] the loss's slope by the widths of a row
+    line: Floats  # [1, pitch] gradient of the loss by the widths of a row
     edges: Floats  # [N, pitch] before their strength
-    system: Floats  # [N8, pitch] and its factors in its place; afterwards the loss's slope by edges
+    system: Floats  # [N8, pitch] factorised in place; afterwards the gradient of the loss by edges
     inverse: Floats  # [N8, 8] of the factors' diagonal blocks
     unit: Floats  # [8, 8]
     held: Floats  # [8, way8] a block of a solution
-    of_row: Floats  # [N8, 2] a number per row, by the names above
-    arrived: Floats  # [N8, way8] what arrives, over the root of the degree
+    of_row: Floats  # [N8, 2] values per row, indexed by the names above
+    arrived: Floats  # [N8, way8] propagated values, over the root of the degree
     across: Floats  # [way, pitch] the same by classes
-    back: Floats  # [N8, way8] the loss's slope by what is sent, times the root of the degree
+    back: Floats  # [N8, way8] gradient by the values sent, times the root of the degree
 
 
 def work(n: int, way: int, width: int) -> tuple[Places, Graph]:
-    """Allocate for episodes of n rows with so many features."""
+    """Allocate for episodes of n rows with `width` features."""
 
     def some(*shape: int) -> Floats:
         return np.zeros(shape, np.float32)
@@ -129,7 +129,7 @@ def _square(x: Floats, i: int, y: Floats, j: int, width: int) -> Any:
 
 @part
 def begin(n: int, way: int, spread: float, places: Places, graph: Graph) -> tuple[float, float]:
-    """Distances that do not change, their sum and that of their squares; nothing has moved."""
+    """Compute the fixed distances, their sum and the sum of their squares, and reset the optimised arrays."""
     places.shift.at[:], places.shift.mean[:], places.shift.square[:] = ZERO, ZERO, ZERO
     graph.width.at[:], graph.width.mean[:], graph.width.square[:] = ONE, ZERO, ZERO
     graph.strength.at[:], graph.strength.mean[:], graph.strength.square[:] = spread, ZERO, ZERO
@@ -191,7 +191,7 @@ def distances(n: int, way: int, places: Places, graph: Graph, sum_: float, squar
 def _choose(i: int, k: int, points: int, width: Floats, apart: Floats, chosen: Ints, near: Floats, count: int) -> int:
     """Find the k nearest of row i, ties included, and width times distance of each; return their number.
 
-    Candidates are all that are not farther than those of the step before; of them the farthest leave.
+    Candidates are all points not farther than the neighbours of the step before; the farthest ones are dropped.
     """
     last, within = -INFINITE if count else _LARGEST, zeros()
     for s in range(count):

@@ -1,9 +1,10 @@
-"""Adaptive manifold, fused: one episode as a whole in a core's cache, a thousand steps of `methods._manifold`.
+"""Adaptive manifold, fused: one episode in a core's cache for all of the thousand steps of `methods._manifold`.
 
-The system of propagation is I - spread D^-1 V, with V the edges times their strength and D the sums of its rows: the
-readable code's I - spread D^-1/2 V D^-1/2, but for the scale of rows and columns. V is not symmetric: the strengths of
-ij and ji move apart. As long as they are positive and spread is below one the diagonal dominates, so elimination needs
-no pivots; its factors serve the answer and all slopes. No episode sees another, and every sum has one fixed order.
+The system of propagation is I - spread D^-1 V, with V the edges times their strength and D its row sums: the readable
+code's I - spread D^-1/2 V D^-1/2, up to the scale of rows and columns. V is not symmetric: the strengths of ij and ji
+become different. While they are positive and spread is below one, the matrix is diagonally dominant, so elimination
+needs no pivots; its factors serve the result and all gradients. Episodes are independent, and every sum has a fixed
+order.
 """
 
 from typing import NamedTuple
@@ -51,7 +52,7 @@ _INSIDE, _SUM = 0, 1  # rows of `_Loss.rows`, as in `kernels.tim_numba`
 
 
 class _Numbers(NamedTuple):
-    """What is the same for every episode."""
+    """Parameters shared by all episodes."""
 
     supports: np.float32  # weights of the loss: cross-entropy of the supports,
     mean: np.float32  # entropy of the mean prediction,
@@ -86,7 +87,7 @@ def _loss(queries: int, supports: int, way: int) -> _Loss:
 
 @part
 def _propagate(n: int, way: int, queries: int, numbers: _Numbers, graph: Graph, loss: _Loss) -> None:
-    """Send from the centroids, and find the probabilities of all rows.
+    """Propagate from the centroids, and compute the probabilities of all rows.
 
     Scores become log2 of p, up to the logarithm of the sums in rows[_SUM]: `kernels.tim_numba` needs them so.
     """
@@ -120,9 +121,9 @@ def _propagate(n: int, way: int, queries: int, numbers: _Numbers, graph: Graph, 
 
 @part
 def _return(n: int, way: int, queries: int, numbers: _Numbers, graph: Graph, loss: _Loss) -> None:
-    """The loss's slope by what is sent and by degrees, given that by logits.
+    """The gradient of the loss by the values sent and by degrees, given that by logits.
 
-    Sums over rows and columns of the slope by an edge times the edge need no edges: with A = I - spread D^-1 V, A h = r
+    Sums over rows and columns of gradient times edge need no edges: with A = I - spread D^-1 V, A h = r
     and A^T b = s, they are b . (h - r) and (b - s) . h of each row.
     """
     arrived, back, of_row, gap = graph.arrived, graph.back, graph.of_row, -(-queries // 8) * 8 - queries
@@ -167,7 +168,7 @@ def _descend_edges(
     places: Places,
     graph: Graph,
 ) -> None:
-    """Move strengths and widths, and find the slope by distances from the centroids."""
+    """Update strengths and widths, and compute the gradient by distances from the centroids."""
     points, strength, line, by_edges = n + way, graph.strength, graph.line, graph.system
     for i in range(points):
         inverse = ONE / graph.of_row[i, DEGREE]
@@ -206,7 +207,7 @@ def _descend_edges(
 
 @part
 def _descend_centroids(n: int, way: int, first: float, second: float, places: Places) -> None:
-    """Sum what pulls at the centroids, five of them by sixteen features in ten registers, and move them."""
+    """Sum the gradients of the centroids, five of them by sixteen features in ten registers, and update them."""
     x, pull, shift, width = places.x, places.pull, places.shift, places.first.shape[1]
     for k in range(0, len(pull), 5):
         for j in range(0, width, 16):
@@ -246,7 +247,7 @@ def _episodes(
         places.x[queries:n, :width] = x[r, :supports]
         places.first[:way, :width] = start[r]
         loss.member[:, :supports] = member[r]
-        loss.scores[:] = ZERO  # padding stays so, unless an episode was not of numbers
+        loss.scores[:] = ZERO  # padding stays zero, unless an episode had NaN
         sum_, squares = begin(n, way, numbers.spread, places, graph)
         for step in range(1, numbers.steps + 1):
             mean, scale = distances(n, way, places, graph, sum_, squares)

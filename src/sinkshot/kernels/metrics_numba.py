@@ -12,7 +12,7 @@ from sinkshot.kernels.jit import announced, cached
 def judge(probabilities: NDArray[np.float32], labels: NDArray[np.int32]) -> Judged:
     """Compare probabilities [R, q, way] with labels [R, q], as `sinkshot.calibration.judge` does.
 
-    Scores of an episode are NaN where one of its probabilities is not finite.
+    Scores of an episode are NaN if one of its probabilities is not finite.
     """
     counted, scores = np.zeros((2, len(labels), probabilities.shape[-1]), np.int64), np.zeros((2, len(labels)))
     confidence = Confidence()
@@ -30,7 +30,7 @@ def _judge(
     ranked: Ints,
     binned: Ints,
 ) -> None:
-    """Add up queries and right ones by class [2, R, way], both scores [2, R], and the histogram."""
+    """Sum queries and correct ones by class [2, R, way], both scores [2, R], and the histogram."""
     episodes, queries, way = probabilities.shape
     doubt = np.empty(1, np.float32)
     bits = doubt.view(np.int32)

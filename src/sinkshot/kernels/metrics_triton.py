@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators
-"""Accuracies, scores and the histogram of confidences from probabilities on the GPU, one program an episode."""
+"""Accuracies, scores and the histogram of confidences from probabilities on the GPU, one program per episode."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Evidence spread over the nearest neighbours of one large task, whose graph of rows is sparse.
+"""Spread evidence over the nearest neighbours in one large task, with a sparse graph of rows.
 
-The same numbers as `sinkshot.methods.bms_open.over_neighbours`, which holds a dense graph of each small episode.
+The results equal those of `sinkshot.methods.bms_open.over_neighbours`, which uses a dense graph per small episode.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Floats = NDArray[np.floating[Any]]
 
 
 class Neighbours:
-    """Rows of a pool and a way to find those nearest to a row by cosine; a row of zeros has none and is none."""
+    """Rows of a pool, with a search for nearest neighbours by cosine; a zero row neither has nor is a neighbour."""
 
     def __init__(self, rows: Floats, count: int) -> None:
         self._size, self._dtype = len(rows), rows.dtype
@@ -30,7 +30,7 @@ class Neighbours:
             self._index = NearestNeighbors(n_neighbors=self._count, algorithm="brute").fit(_unit(rows[self._kept]))
 
     def graph(self) -> sparse.csr_array:
-        """Share of each row's neighbours in its mean, [N, N]: by cosine, where positive, and either has the other."""
+        """Weights of each row's neighbours in its mean, [N, N]: max(cosine, 0) if either row chose the other."""
         graph = sparse.csr_array((self._size, self._size), dtype=self._dtype)
         if self._count > 0:
             near, at = self._nearest(None)
@@ -42,7 +42,7 @@ class Neighbours:
         return sparse.csr_array(sparse.diags_array(1 / (total + alone)) @ (graph + sparse.diags_array(alone)))
 
     def mean(self, rows: Floats, values: Floats, own: Floats) -> Floats:
-        """Mean of the pool's values [N] over the neighbours of new rows [n, d]; where there is none, their own [n]."""
+        """Mean of the pool's values [N] over the neighbours of new rows [n, d]; `own` [n] if there are none."""
         if self._count < 1:
             return own
         near, at = self._nearest(_unit(rows))
@@ -51,13 +51,13 @@ class Neighbours:
         return np.where(total > 0, (near * values[at]).sum(axis=1) / np.where(total > 0, total, 1), own)
 
     def _nearest(self, rows: Floats | None) -> tuple[Floats, NDArray[np.intp]]:
-        """Cosines of the nearest, negative ones cut to zero, and their places; without rows, the pool's own."""
+        """Cosines of the nearest rows, negative ones set to zero, and their indexes; by default for the pool's rows."""
         distance, at = self._index.kneighbors(rows)
         return np.maximum(1 - distance**2 / 2, 0).astype(self._dtype), self._kept[at]
 
 
 def over(graph: sparse.csr_array, supports: int, spread: float) -> Callable[[Array], Array]:
-    """Return what mixes the evidence of queries [1, 1, q] with that of their neighbours; a support's own is one."""
+    """Return the function that spreads the evidence of queries [1, 1, q] over the graph; supports have evidence one."""
 
     def spreading(evidence: Array) -> Array:
         own = mixed = np.concatenate([np.ones(supports, dtype=graph.dtype), evidence[0, 0]])

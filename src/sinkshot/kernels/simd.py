@@ -1,7 +1,7 @@
-"""Eight floats in one vector register, as a type numba knows: what reads as one operation is one instruction.
+"""Eight floats in one vector register, as a numba type: each operation in the source is one instruction.
 
-Left to itself the compiler finds the vectors of a Gram matrix, but not those of Sinkhorn and logistic regression.
-Functions marked `@part` are parts of compiled engines, called by compiled code alone.
+The compiler vectorises a Gram matrix by itself, but not Sinkhorn and logistic regression. Functions marked `@part` are
+parts of compiled engines, called only by compiled code.
 """
 
 import operator
@@ -63,7 +63,7 @@ def _spread(builder: Any, value: Any) -> Any:
 
 
 def _arithmetic(operation: Callable[..., Any], instruction: str) -> None:
-    """Teach numba one operator on lanes, a float32 beside them being spread; products may fuse with sums."""
+    """Define one operator on lanes for numba; a float32 operand is broadcast, and products may fuse with sums."""
     kinds = [(_lanes, _lanes), (_lanes, types.float32), (types.float32, _lanes)]
     infer_global(operation)(type("_Operator", (ConcreteTemplate,), {"cases": [signature(_lanes, *k) for k in kinds]}))
 
@@ -83,7 +83,7 @@ _arithmetic(operator.truediv, "fdiv")
 
 
 def _operation(result: Any, arguments: int) -> Callable[[Callable[..., Any]], Any]:
-    """Make an operation of compiled code from a function that writes its instructions."""
+    """Make an operation for compiled code from a function that emits its instructions."""
 
     def define(emit: Callable[..., Any]) -> Any:
         typed: tuple[Callable[..., Any], ...] = (
@@ -99,7 +99,7 @@ def _operation(result: Any, arguments: int) -> Callable[[Callable[..., Any]], An
 
 
 def _address(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-    """Where array[row, column] of a C-contiguous array stands: no check of bounds, no counting from the end."""
+    """The address of array[row, column] in a C-contiguous array: no bounds check, no negative indexes."""
     array = context.make_array(sig.args[0])(context, builder, args[0])
     row, column = (context.cast(builder, args[k], sig.args[k], types.intp) for k in (1, 2))
     width = cgutils.unpack_tuple(builder, array.shape, 2)[1]
@@ -128,7 +128,7 @@ def store(context: Any, builder: Any, sig: Any, args: Any) -> Any:
 
 @_operation(types.void, 3)
 def prefetch(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-    """prefetch(array, row, column): ask for a cache line that will soon be read."""
+    """prefetch(array, row, column): prefetch a cache line that will be read soon."""
     pointer = builder.bitcast(_address(context, builder, sig, args), ir.IntType(8).as_pointer())
     kind = ir.FunctionType(ir.VoidType(), [pointer.type, _WORD, _WORD, _WORD])
     fetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
@@ -193,7 +193,7 @@ def _octaves(builder: Any, lanes: Any) -> Any:
 
 
 def part(function: Callable[..., Any]) -> Any:
-    """Compile one step of an episode, called by compiled code alone: no Python wrapper."""
+    """Compile one step of an episode, called only by compiled code: no Python wrapper."""
     return njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy", fastmath={"contract"})(function)
 
 
@@ -212,7 +212,7 @@ _E1, _E2, _E3, _E4, _E5 = (  # 2^r on [-1/2, 1/2], relative error 1.05e-7
 @part
 def exp2(x: Lanes) -> Lanes:
     """2^x."""
-    x = where_larger(_FLOOR, x, _FLOOR, x)  # what is not a number stays so
+    x = where_larger(_FLOOR, x, _FLOOR, x)  # NaN stays NaN
     n = x + _ROUND
     r = x - (n - _ROUND)
     return (((((_E5 * r + _E4) * r + _E3) * r + _E2) * r + _E1) * r + ONE) * _exponent(n)

@@ -1,7 +1,7 @@
-"""Sinkhorn to a tolerance, compiled: what `sinkshot.methods._sinkhorn` and `protolp` do, one episode after the other.
+"""Sinkhorn to a tolerance, compiled: as in `sinkshot.methods._sinkhorn` and `protolp`, one episode after the other.
 
-In NumPy each pass over a batch costs a dozen calls and lasts until the slowest episode is done; here an episode stays
-in the first cache and leaves when it has converged.
+In NumPy each pass over a batch costs a dozen calls, and the batch runs until its slowest episode converges; here an
+episode stays in the L1 cache and ends when it has converged.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ Floats = NDArray[Any]  # float32 or float64
 def _passes(  # noqa: C901  plain loops, one after the other, for the compiler to vectorise
     kernel: Floats, target: Floats, fixed: Floats, clamped: bool, tolerance: float, most: int, out: Floats
 ) -> None:
-    """Balance each episode's kernel [way, n] to its target [way], in turn; rows of `out` are the plans."""
+    """Balance each episode's kernel [way, n] to its target [way]; rows of `out` are the plans."""
     episodes, way, n = kernel.shape
     mass, row, before = np.empty(n, kernel.dtype), np.empty(n, kernel.dtype), np.zeros(n, kernel.dtype)
     v = np.empty(way, kernel.dtype)
@@ -59,7 +59,7 @@ def _passes(  # noqa: C901  plain loops, one after the other, for the compiler t
 
 
 def _rough(labels: Floats, member: Floats, target: Floats, tolerance: float, most: int, out: Floats) -> None:
-    """Balance labels [way, N] of each episode, supports being set back to `member` after each pass."""
+    """Balance labels [way, N] of each episode; supports are reset to `member` after each pass."""
     episodes, way, n = labels.shape
     supports = member.shape[2]
     sums, before = np.empty(n, labels.dtype), np.empty(n, labels.dtype)

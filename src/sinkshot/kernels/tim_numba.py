@@ -1,12 +1,12 @@
-"""Classifiers of few weights trained by a thousand steps of Adam, fused: one episode as a whole in a core's cache.
+"""Small classifiers trained by a thousand steps of Adam, fused: one whole episode in a core's cache.
 
 Logits are temperature (w . x - half |w|^2). The loss is the cross-entropy of the supports and, for TIM, entropies of
-the queries' probabilities; with half = 0 and no queries it is the linear layer of SGC. Adam treats every entry of a
-weight by its own history, so the weights stay in feature space; what is saved is memory: the rows of an episode are
-read from the cache twice a step, and an entry is updated where its slope has just been summed.
+the queries' probabilities; with half = 0 and no queries it is the linear layer of SGC. Adam updates every entry of a
+weight by its own history, so the weights stay in feature space. Memory traffic is saved: the rows of an episode are
+read from the cache twice per step, and an entry is updated as soon as its gradient is summed.
 
-Rows of an episode stand queries first, then supports, each padded to a multiple of eight; classes are padded to a
-multiple of five, with weights of zero. No episode sees another, and every sum has one fixed order.
+Rows of an episode are queries first, then supports, each padded to a multiple of eight; classes are padded to a
+multiple of five, with zero weights. Episodes are independent, and every sum has a fixed order.
 """
 
 from typing import Any, NamedTuple
@@ -41,7 +41,7 @@ _INSIDE, _SUM = 0, 1  # rows of `_Work.rows`: one for a query, zero for padding;
 
 
 class _Numbers(NamedTuple):
-    """What is the same for every episode."""
+    """Parameters shared by all episodes."""
 
     supports: np.float32  # weights of the loss: cross-entropy of the supports,
     mean: np.float32  # entropy of the mean prediction,
@@ -49,24 +49,24 @@ class _Numbers(NamedTuple):
     alpha: np.float32
     temperature: np.float32
     half: np.float32  # times |w|^2 in the logits
-    decay: np.float32  # of the weights, as a slope
-    least: np.float32  # a slope below it counts as zero
+    decay: np.float32  # weight decay, added to the gradient
+    least: np.float32  # a gradient below it counts as zero
     lr: float
     steps: int
 
 
 class _Work(NamedTuple):
-    """What one episode is computed on: q8 queries and l8 supports, way5 classes, width16 features."""
+    """Work arrays of one episode: q8 queries and l8 supports, way5 classes, width16 features."""
 
     x: Floats  # [q8 + l8, width16 or more]
-    weights: Floats  # [way5, width16] and Adam's running means of slopes and of their squares:
+    weights: Floats  # [way5, width16] and Adam's running means of gradients and of their squares:
     means: Floats  # [way5, width16]
     squares: Floats  # [way5, width16]
     member: Floats  # [way, l8] class of each support
-    scores: Floats  # [way5, q8 + l8 + 8] logits, then the loss's slope by them
+    scores: Floats  # [way5, q8 + l8 + 8] logits, then the gradient of the loss by them
     p: Floats  # [way, q8 + l8 + 8]
     rows: Floats  # [2, q8 + l8 + 8]
-    shrink: Floats  # [way5] how much a weight adds to its own slope
+    shrink: Floats  # [way5] factor of a weight in its own gradient
 
 
 def _up(number: int, multiple: int) -> int:
@@ -75,7 +75,7 @@ def _up(number: int, multiple: int) -> int:
 
 def _work(queries: int, supports: int, way: int, width: int) -> _Work:
     rows, way5, width16 = _up(queries, 8) + _up(supports, 8), _up(way, 5), _up(width, 16)
-    pitch = width16 // 16 | 1  # an odd number of cache lines: the same column of many rows fits into the first cache
+    pitch = width16 // 16 | 1  # an odd number of cache lines: the same column of many rows fits into the L1 cache
     shapes = [(rows, 16 * pitch), *[(way5, width16)] * 3, (way, _up(supports, 8)), (way5, rows + 8), (way, rows + 8)]
     work = [np.zeros(shape, np.float32) for shape in [*shapes, (2, rows + 8), (way5,)]]
     work[7][_INSIDE, :queries] = 1
@@ -113,7 +113,7 @@ def _softmax(numbers: _Numbers, work: _Work) -> None:
 
 @part
 def slope_of_supports(numbers: _Numbers, queries8: int, supports: int, work: _Work) -> None:
-    """Slope of the cross-entropy by the logits of the supports; padding has no class, and none."""
+    """Gradient of the cross-entropy by the logits of the supports; zero for padding, which has no class."""
     scores, p, way = work.scores, work.p, len(work.p)
     share = numbers.supports / np.float32(supports)
     for i in range(0, work.member.shape[1], 8):
@@ -128,7 +128,7 @@ def slope_of_supports(numbers: _Numbers, queries8: int, supports: int, work: _Wo
 
 @part
 def slope_of_queries(numbers: _Numbers, queries: int, work: _Work) -> None:
-    """Slope of both entropies by the logits of the queries."""
+    """Gradient of both entropies by the logits of the queries."""
     scores, p, rows, way = work.scores, work.p, work.rows, len(work.p)
     power, factor = numbers.alpha - ONE, ONE
     if power != ZERO:
@@ -160,7 +160,7 @@ def _move(work: _Work, k: int, j: int, slope: Any, least: float, first: float, s
     """One step of Adam for eight entries of a weight."""
     w = load(work.weights, k, j)
     slope = slope + w * work.shrink[k]
-    slope = where_larger(least * least, slope * slope, ZERO, slope)  # what is not a number stays so
+    slope = where_larger(least * least, slope * slope, ZERO, slope)  # NaN stays NaN
     mean = load(work.means, k, j) * _BETA1 + slope * (ONE - _BETA1)
     square = load(work.squares, k, j) * _BETA2 + slope * slope * (ONE - _BETA2)
     store(work.means, k, j, mean)
@@ -170,7 +170,7 @@ def _move(work: _Work, k: int, j: int, slope: Any, least: float, first: float, s
 
 @part
 def _descend(numbers: _Numbers, queries: int, queries8: int, last: int, step: int, work: _Work) -> None:
-    """Sum the slopes over the rows, five classes by sixteen features in ten registers, and move the weights."""
+    """Sum the gradients over the rows, five classes by sixteen features in ten registers, and update the weights."""
     x, slope, temperature, least = work.x, work.scores, numbers.temperature, numbers.least
     first = np.float32(numbers.lr / (1 - ADAM_BETA1**step))
     second = np.float32(1 / np.sqrt(1 - ADAM_BETA2**step))
@@ -259,7 +259,7 @@ def linear(
 ) -> Floats:
     """Weights [R, way, d] of a linear layer without intercept, trained on supports x [R, l, d], member [R, way, l].
 
-    Slopes below `least` count as zero.
+    Gradients below `least` count as zero.
     """
     numbers = _Numbers(
         supports=ONE,

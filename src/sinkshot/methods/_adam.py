@@ -11,7 +11,7 @@ from sinkshot.task import Array
 
 
 class Adam:
-    """An array on its way down: every entry moves by the history of its own slope alone."""
+    """An array under optimisation: each entry is updated from the history of its own gradient only."""
 
     def __init__(self, start: Array, lr: float) -> None:
         xp = array_namespace(start)
@@ -19,7 +19,7 @@ class Adam:
         self.mean, self.square = xp.zeros_like(start), xp.zeros_like(start)
 
     def move(self, slope: Array) -> None:
-        """Take one step, given the slope where the array is at."""
+        """Take one step, given the gradient at the current value."""
         xp = array_namespace(slope)
         self.step += 1
         self.mean = ADAM_BETA1 * self.mean + (1 - ADAM_BETA1) * slope

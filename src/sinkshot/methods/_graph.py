@@ -26,10 +26,10 @@ class DenseGraph:
     """Weights between neighbours, S = D^-1/2 A D^-1/2 with A symmetric and D its row sums."""
 
     weights: Array  # S, [R, N, N]
-    root_degree: Array  # D^1/2, [R, 1, N]; one for a row without neighbours, which keeps itself
+    root_degree: Array  # D^1/2, [R, 1, N]; one for a row without neighbours, which keeps its value
 
     def smooth(self, values: Array, spread: float, times: int) -> Array:
-        """Mix values [R, way, N] with neighbours' values: v <- (1 - spread) values + spread v S, so many times."""
+        """Mix values [R, way, N] with neighbours' values: v <- (1 - spread) values + spread v S, repeated."""
         mixed = values
         for _ in range(times):
             mixed = (1.0 - spread) * values + spread * (mixed @ self.weights)
@@ -43,8 +43,8 @@ class DenseGraph:
 def neighbour_graph(rows: Rows, neighbours: int, sharpness: float) -> DenseGraph:
     """Link each row with its nearest other rows by cosine.
 
-    The weight is the cosine, where positive, to the power `sharpness`, and A the mean of both directions. Rows as near
-    as the last that is chosen are all chosen, so that the order of rows does not count.
+    The weight is max(cosine, 0) to the power `sharpness`, and A is the mean of both directions. Ties at the last place
+    are all included, so that the result does not depend on the order of rows.
     """
     xp = array_namespace(rows.squares)
     identity = xp.eye(rows.squares.shape[-1], dtype=rows.squares.dtype, device=device(rows.squares))

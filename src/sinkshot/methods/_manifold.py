@@ -1,4 +1,4 @@
-"""The graph of adaptive manifold: label propagation from class centroids, and its slopes by all that moves.
+"""The graph of adaptive manifold: label propagation from class centroids, and its gradients.
 
 The code is the readable reference; float32 on NumPy is computed by `kernels.manifold_numba`, which does the same.
 """
@@ -16,19 +16,19 @@ from sinkshot.settings.constants import MANIFOLD_EPSILON
 from sinkshot.settings.tim import TIMSettings
 from sinkshot.task import Array, Task
 
-MOST_ROWS = 1000  # of an episode in the kernel: beyond, a large matrix is for LAPACK
+MOST_ROWS = 1000  # largest episode for the kernel; LAPACK is better for larger matrices
 
 
 @dataclass(frozen=True)
 class Rows:
-    """What does not move: n = l + q rows, supports first. N = way + n with the centroids before them."""
+    """What stays fixed: n = l + q rows, supports first. N = way + n with the centroids before them."""
 
     x: Array  # [R, n, d]
     first: Array  # [R, way, d] where the centroids start: the mean supports
     from_first: Array  # [R, way, n] squared distances
     apart: Array  # [R, n, n] distances
     member: Array  # [R, way, l]
-    choosing: Array  # [N, N] one where a row may choose a neighbour: centroids choose none, nobody itself
+    choosing: Array  # [N, N] one where a row may choose a neighbour: centroids choose none, no row chooses itself
     k: int
     spread: float
     kind: dict[str, Any]  # type and device of all arrays
@@ -43,10 +43,10 @@ def start_of(task: Task) -> tuple[Array, Array, Array]:
 
 
 def compiled(x: Array, spread: float, settings: TIMSettings) -> bool:
-    """Whether rows [R, n, d] are a job for the kernel; the number of episodes does not decide it.
+    """Whether the kernel can process rows [R, n, d]; independent of the number of episodes.
 
-    Rounding may choose other neighbours there. It solves without pivots, and may as long as strengths, `spread` at the
-    start, stay positive: Adam moves none by more than lr in a step, on average.
+    Its rounding may lead to other neighbours. It solves without pivoting, which is stable while strengths, initially
+    `spread`, stay positive: on average Adam changes each by at most lr per step.
     """
     positive = spread < 1 and 2 * settings.lr * settings.steps <= spread
     return positive and x.shape[1] <= MOST_ROWS and fused(x, settings.steps, least=1)
@@ -71,7 +71,7 @@ def _squares(x: Array, y: Array) -> Array:
 
 @dataclass(frozen=True)
 class Found:
-    """What propagation gives for a place of the centroids and edges, and what its slopes need."""
+    """The result of propagation for given centroids and edges, and what its gradients need."""
 
     p: Array  # [R, way, n]
     arrived: Array  # [R, N, way] F = (I - spread M)^-1 Y
@@ -114,7 +114,7 @@ def propagate(rows: Rows, shift: Array, width: Array, strength: Array, temperatu
 
 
 def slopes(rows: Rows, found: Found, by_logits: Array, settings: TIMSettings) -> tuple[Array, Array, Array]:
-    """Return the slopes of the loss by the centroids [R, way, d], the widths and the strengths [R, N, N]."""
+    """Return the gradients of the loss by the centroids [R, way, d], the widths and the strengths [R, N, N]."""
     xp = array_namespace(by_logits)
     way = by_logits.shape[-2]
     sent = settings.temperature * xp.matrix_transpose(by_logits)  # [R, n, way]

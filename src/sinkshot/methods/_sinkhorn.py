@@ -1,6 +1,6 @@
-"""Sinkhorn to a tolerance, as PT+MAP, protoLP and SIAMESE use it, each episode stopping by itself.
+"""Sinkhorn to a tolerance, as in PT+MAP, protoLP and SIAMESE; each episode stops on its own.
 
-The public codes go on with a whole batch until its slowest episode is done; one at a time they do what this does.
+The public implementations run a whole batch until its slowest episode converges; with one episode they do the same.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sinkshot.methods.algebra import Rows, at_least
 from sinkshot.settings.constants import LEAST_LOGIT
 from sinkshot.task import Array
 
-PASSES = 1000  # at most
+PASSES = 1000  # maximum number of passes
 PAYS_FROM = 128  # entries of an episode's kernel
 
 
@@ -25,12 +25,12 @@ def gibbs(rows: Rows, centres: Array, lam: float) -> Array:
     xp = array_namespace(centres)
     scores = rows.product(centres)
     length = xp.sum(centres * scores, axis=-1, keepdims=True)
-    logits = lam * (2.0 * scores[..., rows.supports :] - length)  # but for the square of each query
+    logits = lam * (2.0 * scores[..., rows.supports :] - length)  # without the squared length of each query
     return xp.exp(at_least(logits - xp.max(logits, axis=-2, keepdims=True), LEAST_LOGIT))
 
 
 def balance(kernel: Array, target: Array, tolerance: float, fixed: Array | None = None) -> Array:
-    """Scale rows to one and classes to their targets in turn, until a pass changes no row's sum by more than tolerance.
+    """Alternately scale rows to one and classes to their targets, until no row sum changes by more than `tolerance`.
 
     Parameters
     ----------
@@ -39,9 +39,9 @@ def balance(kernel: Array, target: Array, tolerance: float, fixed: Array | None 
     target : array [R or 1, way, 1]
         Sums of the classes.
     tolerance : float
-        On the row sums after the class step, on which it ends: they are not quite one, the classes' sums are.
+        For the row sums after the class step. It ends on the class step: class sums are exact, row sums are not quite.
     fixed : array [R, way, 1], optional
-        What supports that are not in the kernel add to the sum of each class; it is never scaled.
+        The contribution of supports that are not in the kernel to each class sum; it is never scaled.
     """
     xp = array_namespace(kernel)
     if isinstance(kernel, np.ndarray) and compiles(kernel):
@@ -69,5 +69,5 @@ def balance(kernel: Array, target: Array, tolerance: float, fixed: Array | None 
 
 
 def compiles(values: Array) -> bool:
-    """Whether episodes [R, way, n] are large enough for compiled code; it is not up to R, lest an answer be."""
+    """Whether episodes [R, way, n] are large enough for compiled code; independent of R, so that results are too."""
     return bool(values.shape[-2] * values.shape[-1] >= PAYS_FROM) and not jit_disabled()

@@ -10,7 +10,7 @@ from sinkshot.task import Array, Task
 def left_singular(task: Task) -> tuple[Array, Array]:
     """Left singular vectors [R, N, r] and singular values [R, r], largest first, of the rows of a task.
 
-    r is the smaller of N and d. u * values are the rows themselves in coordinates of their own span.
+    r is the smaller of N and d. u * values are the rows in an orthonormal basis of their span.
     """
     xp = array_namespace(task.support, task.query)
     x = xp.astype(xp.concat([task.support, task.query], axis=-2), xp.float64)

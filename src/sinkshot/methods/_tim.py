@@ -39,7 +39,7 @@ def three(name: str, values: Any) -> tuple[float, float, float]:
     """Return the weights of the three terms of the loss."""
     given = tuple(values) if isinstance(values, list | tuple | np.ndarray) else ()
     if len(given) != 3 or any(number(name, value) < 0 for value in given):
-        raise InputError(f"{name} must be three numbers that are not negative, as 0.1,1,0.1; {values!r} was given.")
+        raise InputError(f"{name} must be three non-negative numbers, such as 0.1,1,0.1; {values!r} was given.")
     return float(given[0]), float(given[1]), float(given[2])
 
 
@@ -59,14 +59,14 @@ def probabilities(task: Task, settings: TIMSettings) -> Array:
 
 
 def logits(weights: Array, x: Array, temperature: float) -> Array:
-    """Return temperature (w . x - |w|^2 / 2) [R, way, n]: minus half squared distances, but for a number per row."""
+    """Return temperature (w . x - |w|^2 / 2) [R, way, n]: minus half squared distances, up to a constant per row."""
     xp = array_namespace(weights)
     half = xp.sum(weights * weights, axis=-1, keepdims=True) / 2
     return temperature * (weights @ xp.matrix_transpose(x) - half)
 
 
 def gradient(weights: Array, x: Array, member: Array, settings: TIMSettings) -> Array:
-    """Return the slope of the loss of each episode by its weights, [R, way, d]; rows x [R, N, d], supports first."""
+    """Return the gradient of each episode's loss by its weights, [R, way, d]; rows x [R, N, d], supports first."""
     xp = array_namespace(weights)
     p = softmax(logits(weights, x, settings.temperature), axis=-2)
     slope = slope_by_logits(p, member, settings)  # [R, way, N]
@@ -75,7 +75,7 @@ def gradient(weights: Array, x: Array, member: Array, settings: TIMSettings) -> 
 
 
 def slope_by_logits(p: Array, member: Array, settings: TIMSettings) -> Array:
-    """Return the slope of the loss by the logits that gave p, [R, way, N]."""
+    """Return the gradient of the loss by the logits that gave p, [R, way, N]."""
     xp = array_namespace(p)
     supports = member.shape[-1]
     of_supports, of_queries = p[..., :supports], p[..., supports:]
@@ -89,17 +89,17 @@ def slope_by_logits(p: Array, member: Array, settings: TIMSettings) -> Array:
     else:
         factor = alpha / (alpha - 1)
         by_mean, by_each = factor * mean ** (alpha - 1), factor * (of_queries + TIM_EPSILON) ** (alpha - 1)
-    by_p = settings.weights[1] * by_mean - settings.weights[2] * by_each  # times q, less a number per row
+    by_p = settings.weights[1] * by_mean - settings.weights[2] * by_each  # times q, up to a constant per row
     back = of_queries * (by_p - xp.sum(of_queries * by_p, axis=-2, keepdims=True))
     return xp.concat([miss * (settings.weights[0] / supports), back / of_queries.shape[-1]], axis=-1)
 
 
-FROM_EPISODES, FROM_STEPS = 8, 100  # below, NumPy is done before a compiler would be
-MOST_NUMBERS = 1 << 21  # of an episode's features: beyond, products are for BLAS
+FROM_EPISODES, FROM_STEPS = 8, 100  # below, NumPy finishes before the compiler would
+MOST_NUMBERS = 1 << 21  # entries of an episode's features; BLAS is better for larger products
 
 
 def fused(x: Array, steps: int, least: int = FROM_EPISODES) -> bool:
-    """Whether rows [R, N, d] are a job for the compiled kernel: so many episodes, each small enough for a core."""
+    """Whether the compiled kernel pays off for rows [R, N, d]: many episodes, each small enough for one core."""
     if not isinstance(x, np.ndarray) or x.dtype != np.float32 or jit_disabled():
         return False
     episodes, rows, width = x.shape

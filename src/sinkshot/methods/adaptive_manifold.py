@@ -1,9 +1,9 @@
 """Adaptive manifold: Lazarou, Stathaki, Avrithis, "Adaptive manifold for imbalanced transductive few-shot learning",
 WACV 2024.
 
-A query's similarity to a class is what reaches it from the class's centroid by label propagation over a graph of
-nearest neighbours. Adam moves the centroids, and a width and a strength of every edge, down the loss of TIM; on unequal
-query sizes, of alpha-TIM. The settings are those of the authors' code.
+The similarity of a query to a class comes from label propagation from the class centroid over a graph of nearest
+neighbours. Adam optimises the centroids, and a width and a strength of every edge, for the loss of TIM, or of alpha-TIM
+for unequal query sizes. The settings are those of the authors' code.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def adaptive_manifold(
     steps: int = 1000,
     lr: float = 1e-4,
 ) -> Scores:
-    """Move class centroids and a graph's edges until queries are decided by propagation, supports kept right.
+    """Classify queries by label propagation with learnt class centroids and graph edges.
 
     Parameters
     ----------
@@ -47,15 +47,15 @@ def adaptive_manifold(
         Neighbours that a row chooses; ties are all chosen. "auto" follows the authors: 20 below two shots on average,
         else 10.
     spread : float or "auto"
-        Share that propagation hands on in each step; "auto": 0.8 below two shots, else 0.9.
+        Fraction that propagation passes on in each step; "auto": 0.8 below two shots, else 0.9.
     alpha : float or "auto"
         Order of the entropies of the queries, 1 being Shannon's; "auto": 2 below two shots, else 5.
     weights : three numbers
-        Of the supports' cross-entropy, of the entropy of the mean prediction, of the mean entropy of predictions.
+        Weights of the supports' cross-entropy, the entropy of the mean prediction, and the mean entropy of predictions.
     temperature : float
-        Multiplies what arrives by propagation.
+        Multiplies the propagated similarities.
     steps, lr : int, float
-        Of Adam; the answer is the prediction of the last step, before its move.
+        Steps and learning rate of Adam; the result is the prediction of the last step, before its update.
     """
     few = task.supports < 2 * task.way
     k = (20 if few else 10) if k == "auto" else whole("k (unless 'auto')", k, least=1)

@@ -1,7 +1,7 @@
 """Linear algebra that several methods share, on any array library.
 
-Class means, centres and weights are combinations of an episode's rows, so methods hold coefficients a [R, way, N] and
-see the rows through their inner products alone. Arrays are class-major: sums over rows run along memory.
+Class means, centres and weights are linear combinations of an episode's rows, so methods hold coefficients a [R, way,
+N] and use only the inner products of the rows. Arrays are class-major: sums over rows run along memory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Rows", "at_least", "by_query", "centred_rows", "one_hot", "rows_of",
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of an episode, supports first, as far as coefficients see them."""
+    """The rows of an episode, supports first, given by their inner products."""
 
     product: Callable[[Array], Array]  # a -> a X X^T, [R, way, N]
     squares: Array  # squared lengths of the rows, [R, N]
@@ -47,10 +47,10 @@ class Rows:
 
 
 def rows_of(task: Task | GramTask) -> Rows:
-    """Return what coefficients need to know of a task's rows.
+    """Return the rows of a task in the form that coefficients need.
 
-    With N <= d the Gram matrix is built once, and the width d is gone from every later product. With N > d, a
-    practitioner's 100,000 rows, products go through X^T and no N x N matrix ever exists.
+    With N <= d the Gram matrix is built once, and later products do not depend on the width d. With N > d, such as a
+    pool of 100,000 rows, products go through X^T and no N x N matrix is built.
     """
     if isinstance(task, GramTask):
         xp = array_namespace(task.gram)
@@ -66,9 +66,9 @@ def rows_of(task: Task | GramTask) -> Rows:
 
 
 def centred_rows(rows: Rows, part: Array) -> Rows:
-    """Subtract a combination of the rows, with weights `part` [R, 1, N], from all of them, and take unit length.
+    """Subtract a combination of the rows, with weights `part` [R, 1, N], from all of them, and scale to unit length.
 
-    No second Gram matrix is built. A row that is zero but for rounding becomes zero.
+    No second Gram matrix is built. A row that is zero up to rounding becomes zero.
     """
     xp = array_namespace(part)
     along = rows.product(part)  # [R, 1, N]: inner products of the centre with all rows

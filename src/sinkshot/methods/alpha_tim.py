@@ -1,7 +1,7 @@
 """alpha-TIM: Veilleux et al., "Realistic evaluation of transductive few-shot learning", NeurIPS 2021.
 
-TIM with Tsallis entropies on the queries. The larger alpha, the weaker the wish for classes of equal size, so that
-unequal query sizes do less harm.
+TIM with Tsallis entropies on the queries. A larger alpha weakens the pull towards equal class sizes, so unequal query
+sizes do less harm.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ def alpha_tim(
     steps: int = 1000,
     lr: float = 1e-4,
 ) -> Scores:
-    """Maximise Tsallis information of queries and their labels by Adam, supports kept right.
+    """Maximise the Tsallis information between queries and their labels by Adam, with cross-entropy on the supports.
 
     Parameters
     ----------
     alpha : float or "auto"
-        Of both entropies of the queries; 1 is Shannon's. "auto" follows the authors: 2 below two shots on average, 7
-        from five on, 5 between.
+        Order of both entropies of the queries; 1 is Shannon's. "auto" follows the authors: 2 below two shots on
+        average, 7 from five on, 5 between.
     weights : three numbers
-        Of the supports' cross-entropy, of the entropy of the mean prediction, of the mean entropy of predictions.
+        Weights of the supports' cross-entropy, the entropy of the mean prediction, and the mean entropy of predictions.
     temperature : float
         tau in the logits -(tau / 2) ||x - w||^2.
     steps, lr : int, float
-        Of Adam.
+        Steps and learning rate of Adam.
     """
     order = by_shot(task.supports / task.way) if alpha == "auto" else number("alpha (unless 'auto')", alpha, above=0)
     return Scores(by_query(probabilities(task, decide(weights, order, temperature, steps, lr))))

@@ -1,9 +1,9 @@
 """BAVARDAGE: Hu, Pateux, Gripon, "Adaptive dimension reduction and variational inference for transductive few-shot
 classification", AISTATS 2023.
 
-Directions of an episode are stretched where the base classes vary little. Soft k-means then starts a variational
-Gaussian mixture, which in every step looks at the rows in the way - 1 directions that separate its class means. Class
-sizes are equal, or inferred under a Dirichlet prior.
+Directions in which the base classes vary little are stretched. Soft k-means then initialises a variational Gaussian
+mixture, which in every step projects the rows on the way - 1 directions that separate its class means. Class sizes are
+equal, or inferred under a Dirichlet prior.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ def bavardage(
     Parameters
     ----------
     kmeans_temperature, kmeans_steps : float, int
-        T_km in softmax(-T_km ||x - mean||^2), and assignments computed, of the soft k-means that starts it.
+        T_km in softmax(-T_km ||x - mean||^2), and the number of assignments, in the initial soft k-means.
     temperature, steps : float, int
         T_vb, the inverse variance of the mixture, and its iterations.
     concentration : float
         alpha_0 of the Dirichlet prior on class sizes, where they are inferred.
     shrinkage : float
-        beta_0: so many rows at the origin the prior adds to every class.
+        beta_0: the number of rows at the origin that the prior adds to every class.
     limit : float
         Largest factor by which a direction is stretched.
     scatter : float
-        Times the scatter of the base classes. That is a sum over the rows of a class, so it grows with their number.
+        Multiplies the scatter of the base classes, which is a sum over the rows of a class and grows with their number.
     prior : "balanced", None, "estimated" or class proportions [way]
-        Equal class sizes, as the authors' balanced mode has them; None infers them, as their other mode does.
+        "balanced" is the authors' balanced mode; None infers class sizes, as their other mode does.
     """
     kmeans_temperature = number("kmeans_temperature", kmeans_temperature, above=0)
     temperature, concentration = number("temperature", temperature, above=0), number("concentration", concentration, 0)
@@ -96,7 +96,7 @@ def bavardage(
 
 
 def _directions(task: Task, limit: float, scatter: float) -> tuple[Array, Array]:
-    """Return the rows in an orthonormal basis U of their span, and the same turned and stretched, [R, N, m].
+    """Return the rows in an orthonormal basis U of their span, and the same rotated and stretched, [R, N, m].
 
     With X = W s U^T the rows in that basis are W s. Their within-class scatter is (U^T S^-1 U)^-1 = V e V^T, and the
     directions V are stretched by e^-1/2.
@@ -128,7 +128,7 @@ def _precision(task: Task, factor: float) -> NDArray[np.float64]:
 
 
 def within_class_scatter(base: FeatureBank) -> NDArray[np.float64]:
-    """Mean over the classes of sum (x - mean)(x - mean)^T, each class at the same Frobenius norm, [d, d]."""
+    """Mean over the classes of sum (x - mean)(x - mean)^T, each scaled to the same Frobenius norm, [d, d]."""
     total, norms = np.zeros((base.width, base.width)), []
     for label in range(base.classes):
         rows = base.features[base.labels == label].astype(np.float64)

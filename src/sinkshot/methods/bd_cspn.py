@@ -1,7 +1,7 @@
 """BD-CSPN: Liu, Song, Qin, "Prototype rectification for few-shot learning", ECCV 2020.
 
-Queries are shifted so that their mean is that of the supports, all rows choose a class by cosine, and each prototype
-becomes the mean of the rows that chose it, weighted by how sure they are. One pass, nothing is iterated.
+Queries are shifted so that their mean equals that of the supports. Each row chooses a class by cosine, and each
+prototype becomes the mean of the rows that chose it, weighted by their confidence. There is one pass, no iteration.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _SHORTEST = 1e-8  # length of a row or prototype under a cosine
     reference="Liu, Song, Qin 2020 (BD-CSPN), as in the code of Veilleux et al. 2021",
 )
 def bd_cspn(task: Task | GramTask, *, temperature: float = 10.0) -> Scores:
-    """Rectify class means by the queries that choose them, and give each query to the nearest.
+    """Rectify class means with the queries that choose them, and assign each query to the nearest.
 
     Parameters
     ----------
     temperature : float
-        Of the softmax over cosines that weighs a row.
+        Temperature of the softmax over cosines that gives the weight of a row.
     """
     rows = rows_of(task)
     prototypes, _ = rectified(rows, number("temperature", temperature, above=0))
@@ -41,8 +41,8 @@ def bd_cspn(task: Task | GramTask, *, temperature: float = 10.0) -> Scores:
 def rectified(rows: Rows, temperature: float) -> tuple[Array, Array]:
     """Coefficients of the rectified prototypes [R, way, N], and of the shift of the queries [R, 1, N].
 
-    Weights are summed and divided by the number of rows, not by their sum: a class of unsure rows has a short
-    prototype. Supports choose like queries do. A class that no row chooses keeps the mean of its supports.
+    Weighted sums are divided by the number of rows, not by the sum of weights: a class of low-confidence rows has a
+    short prototype. Supports choose a class as queries do. A class that no row chooses keeps the mean of its supports.
     """
     xp = array_namespace(rows.member)
     way = rows.member.shape[-2]
@@ -53,7 +53,7 @@ def rectified(rows: Rows, temperature: float) -> tuple[Array, Array]:
     means = rows.means()
     products = rows.product(xp.concat([means, shift], axis=-2))  # [R, way + 1, N]
     along, across = products[..., :way, :], products[..., way:, :]
-    moved = rows.with_queries(  # 0 for supports, 1 for queries: those alone are shifted
+    moved = rows.with_queries(  # 0 for supports, 1 for queries: only queries are shifted
         xp.zeros_like(shift[..., : rows.supports]), xp.ones_like(shift[..., rows.supports :])
     )
     inner = along + moved * xp.sum(along * shift, axis=-1, keepdims=True)  # shifted rows with the means, [R, way, N]

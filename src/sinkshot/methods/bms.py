@@ -1,12 +1,12 @@
 """Boosted Min-size Sinkhorn: Hu, Pateux, Gripon, "Squeezing backbone feature distributions to the max", 2021.
 
-Class weights are refined in turn with an allocation of the queries to classes: optimal transport that gives every
-class at least a minimum share (Algorithm 1), then logistic regression on that allocation (Algorithm 2). With a prior
-on the class sizes it is BMS*. The published way to count the smallest class suits queries of equal sizes; the variant
-`robust` suits others. This is the readable reference that faster engines are held against.
+Two steps alternate: optimal transport allocates the queries to classes, each of at least a minimum size (Algorithm 1),
+and logistic regression on that allocation refines the class weights (Algorithm 2). With a prior on the class sizes it
+is BMS*. The published way to count the smallest class suits balanced queries; the variant `robust` suits others. This
+is the readable reference that faster engines are tested against.
 
-Every weight is a combination w_j = sum_i a_ji x_i of the task's rows, so the code holds the coefficients `a` and sees
-the rows only through their inner products (`Rows`). Arrays are class-major, [R, way, N].
+Every weight is a linear combination w_j = sum_i a_ji x_i of the task's rows, so the code holds the coefficients `a` and
+uses only the inner products of the rows (`Rows`). Arrays are class-major, [R, way, N].
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def bms(
     prior: Prior = None,
     variant: str = "published",
 ) -> Scores:
-    """Allocate queries to classes by min-size Sinkhorn and refine class weights by logistic regression, in turn.
+    """Alternate between allocating queries by min-size Sinkhorn and refining class weights by logistic regression.
 
     Parameters
     ----------
@@ -65,12 +65,12 @@ def bms(
     steps, passes : int
         Iterations of Algorithm 2, and of Algorithm 1 within each.
     lr, momentum : float
-        Of the stochastic gradient descent.
+        Learning rate and momentum of stochastic gradient descent.
     kappa : float
-        Where the scale of the logits (Eq. 13) starts in each iteration; it is learnt with the weights.
+        Initial scale of the logits (Eq. 13) in each iteration; it is learnt with the weights.
     prior : None, "balanced", "estimated" or class proportions [way]
-        None estimates the size of the smallest class (BMS); otherwise every class gets its share exactly (BMS*), equal
-        to the others', given, or estimated from the task.
+        None estimates the size of the smallest class (BMS); otherwise every class gets exactly its proportion of the
+        queries (BMS*): equal, estimated from the task, or given.
     variant : {"published", "letter", "robust"}
         `published`: as the authors' code does: Sinkhorn on the queries, supports fixed, the smallest class counted over
         all rows. `letter`: the algorithms as printed, over all rows. `robust`: as published, but the smallest class is
@@ -94,7 +94,7 @@ def decide(
     prior: Prior,
     variant: str,
 ) -> BMSSettings:
-    """Check hyper-parameters and settle those that depend on the size of the task."""
+    """Check hyper-parameters and resolve those that depend on the size of the task."""
     if variant not in VARIANTS:
         raise unknown_name("variant of BMS", variant, VARIANTS)
     if epochs == "auto":
@@ -150,7 +150,7 @@ def solve(task: Task | GramTask, settings: BMSSettings) -> Solution:
 
 
 def transport_kernel(scores: Array, lam: float) -> Array:
-    """Return exp(-lam C) with C = 1 - scores, up to a factor for each row, which the row step takes out."""
+    """Return exp(-lam C) with C = 1 - scores, up to a factor for each row, which the row step removes."""
     xp = array_namespace(scores)
     logits = lam * (scores - xp.max(scores, axis=-2, keepdims=True))
     return xp.exp(xp.clip(logits, min=LEAST_LOGIT))
@@ -159,10 +159,10 @@ def transport_kernel(scores: Array, lam: float) -> Array:
 def min_size_sinkhorn(kernel: Array, min_size: Array, passes: int, mass: Array | float = 1.0) -> Array:
     """Algorithm 1 in scaling form: P = diag(u) K diag(v), classes below the minimum size scaled up to it.
 
-    Each row gives away one, or its `mass` [R, 1, n].
+    Each row has mass one, or its `mass` [R, 1, n].
 
-    A pass that scales no class is a fixed point, and leaving there changes no bit of the answer. Only ratios of v
-    count: its largest entry is kept at one, or fewer rows than way * min_size would make it grow without end.
+    A pass that scales no class is a fixed point, so stopping there does not change the result. Only ratios of v matter:
+    its largest entry is kept at one, since with fewer rows than way * min_size it would grow without bound.
     """
     xp = array_namespace(kernel)
     v = xp.ones_like(kernel[..., :1])  # [R, way, 1]
@@ -178,7 +178,7 @@ def min_size_sinkhorn(kernel: Array, min_size: Array, passes: int, mass: Array |
 
 
 def sinkhorn(kernel: Array, target: Array, passes: int) -> Array:
-    """Scale classes to their targets and rows to one in turn, ending on the rows."""
+    """Alternately scale classes to their targets and rows to one, ending on the rows."""
     xp = array_namespace(kernel)
     v = xp.ones_like(kernel[..., :1])
     u = 1.0 / xp.sum(kernel, axis=-2, keepdims=True)

@@ -1,16 +1,16 @@
-"""BMS that rejects: Boosted Min-size Sinkhorn for pools in which some queries belong to none of the classes.
+"""BMS with rejection: Boosted Min-size Sinkhorn for pools in which some queries belong to none of the classes.
 
-BMS hands every query to a class, so strangers pull the weights away, and at one shot it falls below nearest class means
-(the pages of the methods have both). Here a query has a probability of being known, and gives only so
-much of itself to the classes. It is found in two steps like those of OSLO (Boudiaf et al., CVPR 2023), with three
-differences. Queries are allocated by min-size Sinkhorn. Evidence of being known spreads over the graph of nearest
-neighbours, since strangers stand beside strangers. And it also asks how near a query is to all classes together, by the
-supports alone, which no stranger has moved. Then a few steps of BMS follow, in which queries weigh as much as they are
-known: many would be as harmful here as they are useful there, since weights drift to strangers.
+BMS assigns every query to a class, so queries of unknown classes pull the weights away, and at one shot it falls below
+nearest class means (see the methods' pages). Here each query has a probability of being known, which is its weight in
+the allocation. It is found in two steps like those of OSLO (Boudiaf et al., CVPR 2023), with three differences. Queries
+are allocated by min-size Sinkhorn. Evidence of being known spreads over the graph of nearest neighbours, since unknown
+queries have unknown neighbours. The evidence also includes the similarity of a query to all classes together, computed
+from the supports only, which unknown queries cannot have moved. A few steps of BMS follow, with queries weighted by
+their probability of being known; many steps, useful in BMS, do harm here, since weights drift to unknown queries.
 
-Constants are BMS's and OSLO's own where those have them. The others were chosen on base classes, blended until they
-were as hard as novel ones (the graph), and on a grid over validation classes (steps, threshold, width), but not
-blindly: some twenty settings had been seen on novel classes before, so its numbers there may flatter it a little.
+Constants are those of BMS and OSLO where these have them. The others were chosen on base classes, blended until they
+were as hard as novel ones (the graph), and on a grid over validation classes (steps, threshold, width). About twenty
+settings had been tried on novel classes before, so results there may be slightly optimistic.
 """
 
 from __future__ import annotations
@@ -54,22 +54,22 @@ def bms_open(
     threshold: float = 0.2,
     width: float = 0.2,
 ) -> Scores:
-    """Find out which queries are known, and run BMS with each as far as it is; `unknown` is the other part.
+    """Estimate the probability that each query is known, and run BMS with queries weighted by it.
 
     Parameters
     ----------
     lam : float
         lambda of BMS, which multiplies the cosines before Sinkhorn.
     epochs, steps, passes : int
-        Of logistic regression in each step of BMS; such steps; passes of Sinkhorn in each.
+        Steps of logistic regression per step of BMS; steps of BMS; passes of Sinkhorn per step.
     lambda_inlier : float
         lambda_s of OSLO, the temperature of the inlierness in the first two steps.
     neighbours : int
-        Of each row, over which evidence spreads.
+        Number of neighbours of each row, over which evidence spreads.
     spread : float
-        How far, from 0, not at all, to below 1.
+        How far evidence spreads, from 0 (not at all) to below 1.
     threshold, width : float
-        Evidence at which a query is as likely known as unknown, and the temperature of that probability.
+        Evidence at which a query is known with probability one half, and the temperature of that probability.
     """
     settings = decide(task.way, task.supports, lam, epochs, steps, passes, 0.1, 0.8, 1.0, None, "robust")
     rows = rows_of(task)
@@ -91,8 +91,8 @@ class Solution:
     """What is found of a task."""
 
     assignment: Array  # [R, way, q], of each query to the classes, summing to one
-    unknown: Array  # [R, 1, N], the probability of each row to belong to no class
-    evidence: Array  # [R, 1, N], which it was taken of
+    unknown: Array  # [R, 1, N], the probability that a row belongs to no class
+    evidence: Array  # [R, 1, N], from which `unknown` was computed
     weights: Array  # coefficients [R, way, N] that gave the assignment
     judges: tuple[Array, Array]  # coefficients [R, way, N]: the classes by their supports, and as the evidence saw them
 
@@ -129,14 +129,14 @@ def solve(
 
 
 def _allocate(cosine: Array, mass: Array, least: Array, settings: BMSSettings) -> Array:
-    """Give the mass [R, 1, q] of the queries to the classes, [R, way, q]; none asks for more than its part of it."""
+    """Allocate the mass [R, 1, q] of the queries to the classes, [R, way, q]; no minimum exceeds an equal part."""
     xp = array_namespace(mass)
     least = xp.minimum(least, xp.sum(mass, axis=-1, keepdims=True) / cosine.shape[-2])
     return min_size_sinkhorn(transport_kernel(cosine, settings.lam), least, settings.passes, mass)
 
 
 def _shares(mass: Array) -> Array:
-    """Classes of each query, summing to one: Sinkhorn may end on the classes."""
+    """Normalise the class shares of each query to sum one: Sinkhorn may end on the classes."""
     return mass / array_namespace(mass).sum(mass, axis=-2, keepdims=True)
 
 
@@ -148,7 +148,7 @@ def _smallest(mass: Array, inlier: Array) -> Array:
 
 
 def over_neighbours(rows: Rows, neighbours: int, spread: float) -> Spreading:
-    """Return what mixes the evidence of queries with that of neighbours, and of theirs; a support's own is one."""
+    """Return the function that spreads the evidence of queries over the graph; supports have evidence one."""
     xp = array_namespace(rows.squares)
     across = xp.matrix_transpose(_graph(rows, neighbours))  # [R, N, N]
     known = xp.ones_like(rows.squares[..., None, : rows.supports])
@@ -163,12 +163,12 @@ def over_neighbours(rows: Rows, neighbours: int, spread: float) -> Spreading:
 
 
 def _graph(rows: Rows, neighbours: int) -> Array:
-    """Share of each row's neighbours in its mean, [R, N, N]: by cosine, where positive, and either has the other."""
+    """Weights of each row's neighbours in its mean, [R, N, N]: max(cosine, 0) if either row chose the other."""
     xp = array_namespace(rows.squares)
     identity = xp.eye(rows.squares.shape[-1], dtype=rows.squares.dtype, device=device(rows.squares))
     length = xp.sqrt(xp.where(rows.squares > 0, rows.squares, xp.ones_like(rows.squares)))
     cosine = rows.product(identity[None, ...]) / (length[..., None] * length[..., None, :])
-    cosine = xp.where(identity > 0, -xp.ones_like(cosine), cosine)  # nobody is a neighbour of himself
+    cosine = xp.where(identity > 0, -xp.ones_like(cosine), cosine)  # no row is its own neighbour
     rank = xp.argsort(xp.argsort(cosine, axis=-1, descending=True), axis=-1)
     near = xp.where((rank < neighbours) & (cosine > 0), cosine, xp.zeros_like(cosine))
     near = near + xp.matrix_transpose(near)

@@ -3,9 +3,9 @@
 A linear layer on features of unit length whose class weights are split into length and direction, W = g v / |v|, is
 trained on the supports by SGD with momentum and weight decay.
 
-The public code starts v at random and shuffles mini-batches of four. Here v starts at the class means, |v| and g at the
-length of torch's random weights, and as many steps are taken on all supports at once: the same descent without its
-noise, which costs the public code two points at one shot and nothing at five. A `seed` brings the random start back.
+The public code starts v at random and shuffles mini-batches of four. Here v starts at the class means, with |v| and g
+at the length of torch's random weights, and the same number of steps uses all supports: the same descent without noise,
+which costs the public code two points at one shot and nothing at five. With `seed` the start is random.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def cosine_classifier(
     scale : float
         Multiplies the cosines.
     steps : int or "auto"
-        Of the descent; "auto" takes as many as 100 epochs of mini-batches of four do.
+        Gradient steps; "auto" takes as many as 100 epochs of mini-batches of four.
     lr, momentum, dampening, decay : float
-        Of stochastic gradient descent.
+        Parameters of stochastic gradient descent.
     seed : int, optional
-        Of a random start, the same for every episode; without it the weights start at the class means.
+        Seed of a random start, the same for every episode; without it the weights start at the class means.
     """
     steps = EPOCHS * -(-task.supports // BATCH) if steps == "auto" else whole("steps (unless 'auto')", steps, 0)
     scale, lr, decay = number("scale", scale, above=0), number("lr", lr, above=0), number("decay", decay)
@@ -69,7 +69,7 @@ def cosine_classifier(
         scores = v @ gram
         norm = _norm(v, scores)
         p = softmax(scale * g / norm * scores, axis=-2)
-        pull = (scale / task.supports) * (p * inside - member)  # slope by W
+        pull = (scale / task.supports) * (p * inside - member)  # gradient by W
         by_g = xp.sum(pull * scores, axis=-1, keepdims=True) / norm
         by_v = (g / norm) * (pull - by_g / norm * v)
         rate = fresh if step else 1.0  # torch does not dampen the first step
@@ -81,7 +81,7 @@ def cosine_classifier(
 
 
 def _norm(v: Array, scores: Array) -> Array:
-    """Return |v| [R, way, 1] of the weights with coefficients v and scores v G; of a zero weight, one."""
+    """Return |v| [R, way, 1] of the weights with coefficients v and scores v G; one for a zero weight."""
     xp = array_namespace(v)
     norm = xp.sqrt(xp.clip(xp.sum(v * scores, axis=-1, keepdims=True), min=0.0))
     return xp.where(norm > 0, norm, xp.ones_like(norm))

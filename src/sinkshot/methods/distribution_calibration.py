@@ -1,7 +1,7 @@
 """Distribution calibration: Yang, Liu, Xu, "Free lunch for few-shot learning: distribution calibration", ICLR 2021.
 
 Each support borrows mean and covariance from the two base classes nearest to it. Logistic regression is trained on the
-supports and on samples of these normal distributions. Queries are labelled one by one: the method is inductive.
+supports and on samples from these normal distributions. Queries are classified independently: the method is inductive.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ def distribution_calibration(
     Parameters
     ----------
     beta : float
-        The power that supports and queries are raised to; base statistics stay those of plain features.
+        The exponent applied to supports and queries; base statistics are of the plain features.
     neighbours : int
-        Base classes from which a support borrows.
+        Number of base classes from which a support borrows.
     alpha : float
         Added to every entry of a covariance, as in the public code: a common shift of all features, not a ridge.
     samples : int
-        Drawn for each class, shared among its supports.
+        Samples drawn for each class, divided among its supports.
     seed : int
-        Of the samples. All episodes share its draws, so that none depends on its neighbours.
+        Seed of the samples. All episodes use the same draws, so that no episode depends on others in the batch.
     """
     beta, alpha = number("beta", beta, above=0), number("alpha", alpha)
     if alpha < 0:
-        raise InputError(f"alpha is a variance, which is not negative; {alpha:g} was given.")
+        raise InputError(f"alpha is a variance and must not be negative; {alpha:g} was given.")
     neighbours, samples = whole("neighbours", neighbours, least=1), whole("samples", samples, least=0)
     seed = whole("seed", seed, least=0)
     assert task.base is not None  # the registry asks for it
@@ -102,7 +102,7 @@ def augmented(
 
 
 def calibrated(row: Floats, statistics: Statistics, neighbours: int, alpha: float) -> tuple[Floats, Floats]:
-    """Return the mean [d] that a support is given, and F [., d] with F^T F its covariance."""
+    """Return the calibrated mean [d] of a support, and F [., d] with F^T F its covariance."""
     means, factors = statistics
     nearest = np.argsort(np.linalg.norm(means - row, axis=1), kind="stable")[:neighbours]
     mean = (means[nearest].sum(axis=0) + row) / (len(nearest) + 1)
@@ -123,7 +123,7 @@ def base_statistics(base: FeatureBank) -> Statistics:
 
 def _logistic_regression(x: Floats, y: NDArray[Any], query: Floats) -> Floats:
     """Return the probabilities [q, way] of the queries."""
-    with _IMPORTING:  # threads that import one package at a time may meet its modules half made
+    with _IMPORTING:  # threads that import one package at the same time may see half-initialised modules
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.linear_model import LogisticRegression
 

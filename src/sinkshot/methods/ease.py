@@ -1,9 +1,9 @@
 """EASE+SIAMESE: Zhu, Koniusz, "EASE: unsupervised discriminant subspace learning for transductive few-shot learning".
 
 CVPR 2022. EASE projects the rows of a task on the directions along which similar rows are close and others far apart,
-without labels. SIAMESE then shares the queries among the classes by optimal transport and moves the centres, in turn.
-It takes for granted that the classes are of equal size, unless told otherwise. Settings are those of the public script,
-the power transform switched on as its authors advise for WRN features.
+without labels. SIAMESE then alternates between allocating queries to classes by optimal transport and moving the
+centres. It assumes equal class sizes unless a prior is given. Settings are those of the public script, with the power
+transform switched on as its authors advise for WRN features.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sinkshot.preprocess import parse, run
 from sinkshot.task import Array, Scores, Task
 
 _TOLERANCE = 1e-3  # of Sinkhorn
-_EPSILON = 1e-4  # beside the degrees of a graph
+_EPSILON = 1e-4  # added to the degrees of a graph
 
 
 @register(
@@ -42,11 +42,11 @@ def ease_siamese(
     Parameters
     ----------
     dimensions : int
-        Of the subspace.
+        Dimensions of the subspace.
     rank : int
-        Singular vectors from which similarities are taken; 5 as published, whatever the number of classes.
+        Number of singular vectors for the similarities; 5 as published, for any number of classes.
     contrast : float
-        Weight of keeping all rows apart against keeping similar rows together.
+        Weight of separating all rows against keeping similar rows together.
     lam : float
         lambda in exp(-lambda ||x - mu||^2).
     alpha : float
@@ -54,7 +54,7 @@ def ease_siamese(
     steps : int
         Moves of the centres; one more allocation is the answer.
     prior : "balanced", "estimated" or class proportions [way] or [R, way]
-        Shares of the classes among the queries.
+        Class proportions among the queries.
     """
     dimensions, rank = whole("dimensions", dimensions, least=1), whole("rank", rank, least=1)
     contrast, lam = number("contrast", contrast, above=0), number("lam", lam, above=0)
@@ -73,11 +73,11 @@ def ease_siamese(
 
 
 def ease(task: Task, dimensions: int = 40, rank: int = 5, contrast: float = 100.0) -> Task:
-    """Project the rows of a task, in float64, on the subspace of EASE and take unit length."""
+    """Project the rows of a task, in float64, on the subspace of EASE and scale them to unit length."""
     u, values = left_singular(task)
     xp = array_namespace(u)
     count = u.shape[-2]
-    x = u * values[..., None, :]  # the rows in coordinates of their own span, [R, N, r]
+    x = u * values[..., None, :]  # the rows in an orthonormal basis of their span, [R, N, r]
     main = u[..., : min(rank, u.shape[-1])]
     others = 1.0 - xp.eye(count, dtype=u.dtype, device=device(u))
     similar = _normalised(xp.abs(main @ xp.matrix_transpose(main)) * others)  # [R, N, N]
@@ -88,7 +88,7 @@ def ease(task: Task, dimensions: int = 40, rank: int = 5, contrast: float = 100.
 
 
 def _normalised(graph: Array) -> Array:
-    """Return D^-1/2 W D^-1/2 of a graph W [..., N, N] with degrees D, a little added to each."""
+    """Return D^-1/2 W D^-1/2 of a graph W [..., N, N] with degrees D, plus a small constant."""
     xp = array_namespace(graph)
     scale = 1.0 / xp.sqrt(_EPSILON + xp.sum(graph, axis=-1, keepdims=True))
     return scale * graph * xp.matrix_transpose(scale)

@@ -2,8 +2,8 @@
 learning", ICCV 2021.
 
 Labels spread over a graph of nearest neighbours and are balanced by Sinkhorn. A linear classifier then learns these
-pseudo-labels; the queries that it finds easiest join the labelled rows, a few of each class, and the next round begins.
-How many queries each class has is taken for granted.
+pseudo-labels; the queries that it finds easiest join the labelled rows, a few per class, and the next round begins.
+The number of queries of each class is assumed to be known.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sinkshot.methods.priors import Prior, column_targets
 from sinkshot.methods.registry import register
 from sinkshot.task import Array, GramTask, Scores, Task
 
-_LEAST = 5  # queries that a round must bring, whatever the number of classes
+_LEAST = 5  # queries that a round must add at least, for any number of classes
 _TOLERANCE, _PASSES = 1e-6, 1000  # of Sinkhorn
 _POWER = 3  # of similarities, and of probabilities before Sinkhorn
 Descent = tuple[int, float, float, float]  # epochs, lr, momentum, weight decay
@@ -44,18 +44,18 @@ def ilpc(
     weight_decay: float = 5e-4,
     prior: Prior = "balanced",
 ) -> Scores:
-    """Label queries round by round, those first that a classifier of all pseudo-labels finds easiest.
+    """Label queries in rounds, starting with those that a classifier of all pseudo-labels finds easiest.
 
     Parameters
     ----------
     neighbours, alpha : int, float
-        Of each row in the graph W, and how far labels spread over it: (I - alpha W)^-1.
+        Neighbours of each row in the graph W, and how far labels spread over it: (I - alpha W)^-1.
     best : int
-        Queries of each class that a round may bring.
+        Queries of each class that a round may add.
     epochs, lr, momentum, weight_decay : int, float
-        Of the classifier's gradient descent. Its bias starts at zero (at random in the public code, without effect).
+        Gradient descent of the classifier. Its bias starts at zero (at random in the public code, without effect).
     prior : "balanced", "estimated" or class proportions
-        From which the number of queries of each class follows.
+        Class proportions among the queries, which determine the number of queries per class.
     """
     neighbours, alpha = whole("neighbours", neighbours, least=1), number("alpha", alpha, above=0)
     best, epochs = whole("best", best, least=1), whole("epochs", epochs, least=1)
@@ -99,7 +99,7 @@ def _type(task: Task | GramTask) -> Array:
 
 
 def _gram(task: Task | GramTask) -> Array:
-    """Inner products of the rows, in float64: the answer is made of choices, which should not hang on rounding."""
+    """Inner products of the rows, in float64, so that rounding does not change the discrete choices."""
     if isinstance(task, GramTask):
         return array_namespace(task.gram).astype(task.gram, array_namespace(task.gram).float64)
     xp = array_namespace(task.support, task.query)
@@ -110,8 +110,8 @@ def _gram(task: Task | GramTask) -> Array:
 def _spread(gram: Array, neighbours: int, alpha: float) -> Array:
     """(I - alpha W)^-1 of the graph W of nearest neighbours, [R, N, N].
 
-    A row's largest inner product is taken for its own with itself. Rows without a positive sum of weights stay as they
-    are. The graph is that of all rows, whichever are labelled, so that one inverse serves every round.
+    The largest inner product of a row is assumed to be that with itself. Rows without a positive sum of weights are not
+    changed. The graph includes all rows, labelled or not, so that one inverse serves every round.
     """
     xp = array_namespace(gram)
     rank = xp.argsort(xp.argsort(gram, axis=-1, descending=True, stable=True), axis=-1)
@@ -125,10 +125,10 @@ def _spread(gram: Array, neighbours: int, alpha: float) -> Array:
 
 
 def _sinkhorn(mass: Array, quota: Array) -> Array:
-    """Scale rows to one and classes to their quotas in turn, until the row sums of an episode stand still.
+    """Alternately scale rows to one and classes to their quotas, until the row sums of an episode converge.
 
-    Zero rows take no part. As in the public code, quotas at or below zero count as they are, and turns go on with
-    them; without any, a class that has nothing left to scale ends its episode's turns.
+    Zero rows are ignored. As in the public code, quotas at or below zero are used as they are and iteration continues;
+    without such quotas, an episode stops when a class has nothing left to scale.
     """
     xp = array_namespace(mass)
     row = xp.sum(mass, axis=-2, keepdims=True)  # [R, 1, N]
@@ -151,8 +151,8 @@ def _sinkhorn(mass: Array, quota: Array) -> Array:
 def _mean_loss(gram: Array, labelled: Array, target: Array, going: Array, descent: Descent) -> Array:
     """Cross-entropy of each row, averaged over the training of a linear classifier on the targets, [R, N].
 
-    Weights start at the means of the labelled rows at unit length, and never leave the span of the rows: their scores
-    S move by D G where the weights would by D X. The bias, being decayed as well, is a feature that is always one.
+    Weights start at the unit-length means of the labelled rows and stay in the span of the rows: where the weights
+    would change by D X, the scores S change by D G. The bias, which is decayed as well, is a constant feature of one.
     """
     xp = array_namespace(gram)
     scores = labelled @ gram  # [R, way, N]
@@ -174,4 +174,4 @@ def _mean_loss(gram: Array, labelled: Array, target: Array, going: Array, descen
     return total / epochs
 
 
-_PAYS_FROM = 4000  # steps in all: below, NumPy is done before a compiler would be
+_PAYS_FROM = 4000  # total steps: below, NumPy finishes before the compiler would

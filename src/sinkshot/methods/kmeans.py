@@ -1,7 +1,7 @@
-"""k-means started by the supports: the paper's transductive baseline (its Table 4).
+"""k-means initialised with the supports: the paper's transductive baseline (its Table 4).
 
 Queries go to the nearest centre and centres move to their queries, until nothing changes. Supports keep their class,
-and the queries of a class weigh as many as a balanced task would give it.
+and the queries of a class together have the weight that they would have in a balanced task.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def kmeans(task: Task | GramTask, *, steps: int = 500, prior: Prior = "balanced"
     Parameters
     ----------
     steps : int
-        Most updates of the centres.
+        Maximum number of updates of the centres.
     prior : "balanced", "estimated" or class proportions [way] or [R, way]
-        How many queries of each class its centre is told to weigh.
+        Class proportions, which set the total weight of the queries of each class in its centre.
     """
     steps = whole("steps", steps, least=0)
     rows = rows_of(task)
@@ -47,6 +47,6 @@ def kmeans(task: Task | GramTask, *, steps: int = 500, prior: Prior = "balanced"
         mass = rows.with_queries(rows.member, taken)
         distances = rows.distances(mass / xp.sum(mass, axis=-1, keepdims=True))
         before, nearest = nearest, xp.argmin(distances, axis=-2)
-        if bool(xp.all(before == nearest)):  # an episode that has settled does not move again: exact for each
+        if bool(xp.all(before == nearest)):  # an episode that has converged does not change again
             break
     return Scores(by_query(softmax(-distances, axis=-2)))

@@ -1,8 +1,8 @@
 """LaplacianShot: Ziko et al., "Laplacian regularized few-shot learning", ICML 2020.
 
-Queries choose a class by their distance to its prototype, and are pulled towards what their nearest neighbours among
-the queries choose. Prototypes are rectified as in BD-CSPN; under unequal class sizes they are plain means, as Veilleux
-et al. (2021) found better. lambda is the one those authors tuned on validation classes of miniImageNet.
+Queries choose a class by their distance to its prototype and by the choices of their nearest neighbours among the
+queries. Prototypes are rectified as in BD-CSPN; under unequal class sizes they are plain means, which Veilleux et al.
+(2021) found better. lambda is the value that those authors tuned on validation classes of miniImageNet.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sinkshot.methods.registry import register
 from sinkshot.task import Array, GramTask, Scores, Task
 
 _TEMPERATURE = 10.0  # of the rectification
-_LEAST = 1e-20  # of a probability under a logarithm
+_LEAST = 1e-20  # floor of a probability under a logarithm
 _TOLERANCE = 1e-6  # relative change of the energy
 
 
@@ -32,17 +32,17 @@ _TOLERANCE = 1e-6  # relative change of the energy
 def laplacianshot(
     task: Task | GramTask, *, lam: float | str = "auto", neighbours: int = 3, steps: int = 20, rectify: bool = True
 ) -> Scores:
-    """Let the choice of each query follow its distances to the classes and the choices of its neighbours.
+    """Classify each query by its distances to the classes and by the choices of its neighbours.
 
     Parameters
     ----------
     lam : float or "auto"
-        lambda, the pull of a neighbour. "auto": 0.7 below five shots on average, else 0.3; without rectification 1.0
+        lambda, the weight of a neighbour. "auto": 0.7 below five shots on average, else 0.3; without rectification 1.0
         and 0.7.
     neighbours : int
-        Nearest queries, the query itself among them.
+        Number of nearest queries, including the query itself.
     steps : int
-        Most updates; an episode stops earlier once its energy settles.
+        Maximum number of updates; an episode stops earlier once its energy converges.
     rectify : bool
         Whether prototypes are rectified and queries shifted (BD-CSPN).
     """
@@ -65,7 +65,7 @@ def laplacianshot(
 
 
 def propagate(cost: Array, graph: Array, steps: int) -> Array:
-    """Lower the energy sum(Y log Y + cost Y - (graph Y) Y) over assignments Y [R, way, q], each episode to its own end.
+    """Minimise the energy sum(Y log Y + cost Y - (graph Y) Y) over assignments Y [R, way, q]; each episode stops alone.
 
     graph [R, q, q] has the neighbours of a query in its row.
     """
@@ -98,7 +98,7 @@ def nearest(task: Task | GramTask, count: int) -> Array:
     queries = task.queries
     itself = xp.eye(queries, dtype=products.dtype, device=device(products))
     squares = xp.linalg.diagonal(products)[..., None, :]
-    far = xp.where(itself > 0, xp.full_like(products, float("inf")), squares - 2.0 * products)  # but for the row's own
+    far = xp.where(itself > 0, xp.full_like(products, float("inf")), squares - 2.0 * products)  # no |a|^2
     chosen = xp.zeros_like(products)
     for _ in range(min(count, queries - 1)):
         closest = xp.matrix_transpose(one_hot(xp.argmin(far, axis=-1), queries, products))

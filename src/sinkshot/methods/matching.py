@@ -1,7 +1,7 @@
 """Cosine attention: Vinyals et al., "Matching networks for one shot learning", NeurIPS 2016.
 
-Each support votes for its class with the softmax, over all supports, of its cosine to the query. The network that the
-authors train for it is left out: features are given.
+Each support votes for its class with the softmax, over all supports, of its cosine to the query. The authors also train
+the network; here features are given.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def matching(task: Task, *, temperature: float = 1.0) -> Scores:
     Parameters
     ----------
     temperature : float
-        Multiplies the cosines. The paper has 1; the larger, the more the nearest support decides alone.
+        Multiplies the cosines; 1 in the paper. The larger, the more the nearest support dominates.
     """
     temperature = number("temperature", temperature, above=0)
     xp = array_namespace(task.support, task.query)

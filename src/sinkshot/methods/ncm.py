@@ -1,9 +1,9 @@
 """Nearest class mean: Mensink et al., "Metric learning for large scale image classification", ECCV 2012.
 
-Each class is the mean of its supports; a query belongs to the nearest. With the preprocessing PEMbE it is the paper's
-method for the inductive case.
+Each class is represented by the mean of its supports; a query belongs to the nearest. With the preprocessing PEMbE it
+is the paper's method for the inductive case.
 
-It has three scores of the unknown: the distance to the nearest mean; one minus the largest probability (Hendrycks and
+It has three unknown scores: the distance to the nearest mean; one minus the largest probability (Hendrycks and
 Gimpel, "A baseline for detecting misclassified and out-of-distribution examples in neural networks", ICLR 2017); and
 the ratio of distances to the nearest supports of two classes (Mendes Junior et al., "Nearest neighbors distance ratio
 open-set classifier", Machine Learning 2017). The names `max-probability` and `nn-ratio` fix the latter two.
@@ -44,14 +44,14 @@ _AS_IN_PAPER: dict[str, Any] = {"transductive": False, "preprocess": "PEMbE", "w
     reference="Hu, Pateux, Gripon 2021, section 3.3 (PEMbE-NCM); Wang et al. 2019 (SimpleShot)",
 )
 def ncm(task: Task | GramTask, *, score: str = "distance") -> Scores:
-    """Give each query to the nearest mean of the supports of a class.
+    """Assign each query to the class with the nearest mean of supports.
 
     Parameters
     ----------
     score : {"distance", "max-probability", "neighbour-ratio"}
         What `unknown` is. `distance`: the squared distance to the nearest mean, the plain score of open-set
         recognition. `max-probability`: one minus the largest probability. `neighbour-ratio`: the distance to the
-        nearest support over that to the nearest support of any other class; near one, no class is nearer than another.
+        nearest support over that to the nearest support of any other class; near one, two classes are equally near.
     """
     if score not in SCORES:
         raise unknown_name("score of ncm", score, SCORES)
@@ -64,7 +64,7 @@ def ncm(task: Task | GramTask, *, score: str = "distance") -> Scores:
     elif score == "max-probability":
         largest = one_hot(xp.argmax(probabilities, axis=-2), task.way, probabilities) > 0
         others = xp.where(largest, xp.zeros_like(probabilities), probabilities)
-        unknown = xp.sum(others, axis=-2)  # 1 - max, to the last digit
+        unknown = xp.sum(others, axis=-2)  # 1 - max, without cancellation
     else:
         unknown = neighbour_ratio(rows)
     return Scores(by_query(probabilities), unknown=unknown)
@@ -73,11 +73,11 @@ def ncm(task: Task | GramTask, *, score: str = "distance") -> Scores:
 def neighbour_ratio(rows: Rows) -> Array:
     """Distance to the nearest support over that to the nearest support of any other class, in [0, 1], [R, q].
 
-    Distances that rounding cannot tell from zero count as equal: a query on supports of two classes has ratio one.
+    Distances that are zero up to rounding count as equal: a query that equals supports of two classes has ratio one.
     """
     xp = array_namespace(rows.squares)
     if rows.member.shape[-2] < 2:
-        raise InputError("the score neighbour-ratio needs two classes, and the task has one; take another score.")
+        raise InputError("the score neighbour-ratio needs two classes, but the task has one; choose another score.")
     here, total = device(rows.squares), rows.supports + rows.queries
     each = xp.eye(rows.supports, total, dtype=rows.squares.dtype, device=here)[None, ...]  # a support, as coefficients
     squares = rows.distances(each)  # [R, l, q]

@@ -1,6 +1,6 @@
-"""Methods of the paper's tables that are no function of features: what they need is a training of their own.
+"""Methods of the paper's tables that cannot run on features, because they need training of their own.
 
-`sinkshot methods --all` lists them with the numbers that the paper has for them, so that its tables are complete.
+`sinkshot methods --all` lists them with the paper's numbers, so that its tables are complete.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ class NeedsTraining:
     """A method that cannot run on a feature bank, and why."""
 
     name: str
-    rows: tuple[str, ...]  # how the paper's tables call it
+    rows: tuple[str, ...]  # its name in the paper's tables
     transductive: bool
     reference: str
     reason: str
@@ -25,23 +25,23 @@ NEEDS_TRAINING = (
         ("Matching Networks",),
         False,
         "Vinyals et al. 2016",
-        "It trains the backbone, and layers that read the whole support set, on episodes; its vote of the supports on "
-        "given features is here as matching.",
+        "It trains the backbone, and layers that read the whole support set, on episodes. Its vote of the supports is "
+        "available for given features as matching.",
     ),
     NeedsTraining(
         "maml",
         ("MAML",),
         False,
         "Finn, Abbeel, Levine 2017",
-        "It learns a starting point for all weights of a network and trains them further on the supports of each task, "
-        "so that no task has the features of another.",
+        "It learns initial weights of a network and trains them further on the supports of each task, so that features "
+        "differ from task to task.",
     ),
     NeedsTraining(
         "protonet",
         ("ProtoNet",),
         False,
         "Snell, Swersky, Zemel 2017",
-        "It trains the backbone on episodes so that class means classify well; on given features what is left of it is "
+        "It trains the backbone on episodes so that class means classify well. On given features it reduces to "
         "simpleshot-un.",
     ),
     NeedsTraining(
@@ -49,15 +49,15 @@ NEEDS_TRAINING = (
         ("LEO",),
         False,
         "Rusu et al. 2019",
-        "It learns on the base classes a code for the weights of a classifier, and searches in that code for each "
-        "task; every backbone needs a code of its own.",
+        "It learns a latent code for the weights of a classifier on the base classes, and optimises in that latent "
+        "space for each task. Every backbone needs its own code.",
     ),
     NeedsTraining(
         "manifold-mixup",
         ("Manifold Mixup",),
         False,
         "Verma et al. 2019",
-        "It is a way to train a backbone, on mixtures of hidden states; every method here can use its features.",
+        "It is a way to train a backbone, with mixtures of hidden states; every method here can use its features.",
     ),
     NeedsTraining(
         "s2m2",
@@ -72,14 +72,14 @@ NEEDS_TRAINING = (
         False,
         "Zhang et al. 2020",
         "It compares images patch by patch on their feature maps, and trains the backbone for it; a bank has one "
-        "vector for an image.",
+        "vector per image.",
     ),
     NeedsTraining(
         "feat",
         ("FEAT",),
         False,
         "Ye et al. 2020",
-        "It learns on the base classes a transformer that adapts class means to each other; without that training it "
+        "It trains a transformer on the base classes that adapts class means to each other. Without that training it "
         "is the nearest class mean.",
     ),
     NeedsTraining(
@@ -87,51 +87,51 @@ NEEDS_TRAINING = (
         ("RENet",),
         False,
         "Kang et al. 2021",
-        "It learns how places of feature maps relate, within an image and between two; a bank has no maps.",
+        "It learns how positions of feature maps relate, within an image and between two; a bank has no feature maps.",
     ),
     NeedsTraining(
         "peeler",
         ("PEELER",),
         False,
         "Liu et al. 2020",
-        "It trains the backbone on episodes that hold strangers, and with it a scale of each feature for each class.",
+        "It trains the backbone on episodes with unknown classes, and with it a scale of each feature for each class.",
     ),
     NeedsTraining(
         "dsn-mr",
         ("DSN-MR",),
         True,
         "Simon et al. 2020",
-        "It trains the backbone so that each class fills a subspace of its own, by which queries are then classified.",
+        "It trains the backbone so that each class spans its own subspace, and classifies queries by these subspaces.",
     ),
     NeedsTraining(
         "epnet",
         ("EPNet",),
         True,
         "Rodríguez et al. 2020",
-        "It trains the backbone through a propagation of embeddings over each task, so that they propagate well.",
+        "It trains the backbone through a propagation of embeddings over each task.",
     ),
     NeedsTraining(
         "mct",
         ("MCT",),
         True,
         "Kye et al. 2020",
-        "It learns on episodes, with the backbone and the metric, how sure to be of each query; with a fixed metric "
-        "what is left of it is soft-kmeans.",
+        "It learns the confidence of each query on episodes, with the backbone and the metric. With a fixed metric it "
+        "reduces to soft-kmeans.",
     ),
     NeedsTraining(
         "lst",
         ("LST+MAP",),
         True,
         "Chobola, Vašata, Kordík 2021",
-        "Its transform of the latent space was built together with the backbone it was entered with; what follows the "
-        "transform is MAP, which is here as pt-map.",
+        "Its transform of the latent space was built together with its backbone. The transform is followed by MAP, "
+        "which is available as pt-map.",
     ),
     NeedsTraining(
         "illu-aug",
         ("Illu-Aug", "Illu-Aug-re"),
         True,
         "Zhang et al. 2021",
-        "It trains the backbone with the illumination of further images; what follows is MAP, which is here as pt-map.",
+        "It trains the backbone with the illumination of further images, followed by MAP, available as pt-map.",
     ),
 )
-"""In the order of their years, inductive ones first."""
+"""Sorted by year, inductive ones first."""

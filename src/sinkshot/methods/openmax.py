@@ -1,14 +1,14 @@
 """OpenMax: Bendale and Boult, "Towards open set deep networks", CVPR 2016, on nearest class means.
 
 A Weibull distribution fitted to the distances of a class's supports to its mean says how unusual the distance of a
-query is. The activations of the classes nearest to a query are reduced as far as it is unusual for them, and what was
-taken away is the activation of the unknown, one more column of the softmax.
+query is. The activations of the classes nearest to a query are reduced in proportion, and the amount removed is the
+activation of the unknown class, one more column of the softmax.
 
-A support lies nearer to a mean that it is part of than a query does, so its distance is taken to the mean of the
-other supports of its class: with n of them that is n / (n - 1) times the distance to the mean of all. Of two supports
-both are then equally far and no spread can be told; the shape of the Weibull is bounded for such cases. Activations are
-those of the linear form of the nearest class mean, 2 x.mu - |mu|^2 = |x|^2 - |x - mu|^2: the same order of classes, and
-a zero that means something (the query is no nearer to the class than to the origin), which OpenMax needs.
+A support is nearer than a query to a mean that includes it, so its distance is taken to the mean of the other supports
+of its class: with n supports, n / (n - 1) times the distance to the mean of all. Two supports are then equally far and
+have no spread; the shape of the Weibull is bounded for such cases. Activations are those of the linear form of the
+nearest class mean, 2 x.mu - |mu|^2 = |x|^2 - |x - mu|^2: they rank classes in the same way, and have a meaningful zero
+(the query is as near to the class as to the origin), which OpenMax needs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sinkshot.methods.algebra import Rows, at_least, by_query, rows_of, softmax
 from sinkshot.methods.registry import register
 from sinkshot.task import Array, GramTask, Scores, Task
 
-MOST_SHAPE = 5.0  # of a Weibull: the steeper, the more it tells near from far alone
+MOST_SHAPE = 5.0  # bound of the shape of a Weibull: the larger, the more it is a step from near to far
 _STEPS = 12  # of Newton's method; six reach single precision
 _MOST_LOG = 80.0  # exp of it is still a float32
 
@@ -35,20 +35,20 @@ _MOST_LOG = 80.0  # exp of it is still a float32
     reference="Bendale, Boult 2016 (OpenMax), on nearest class means",
 )
 def openmax(task: Task | GramTask, *, tail: int = 2, alpha: int = 1, scale: float = 20.0) -> Scores:
-    """Reduce activations by how unusual a query's distance is; `unknown` is the probability of what was removed.
+    """Reduce activations by how unusual a query's distance is; `unknown` is the probability of the unknown class.
 
     Parameters
     ----------
     tail : int
-        eta, how many of a class's supports the Weibull is fitted to, the farthest ones; all where there are fewer.
+        eta, the number of supports of a class that the Weibull is fitted to, the farthest ones; all if there are fewer.
     alpha : int
-        How many of the classes with the highest activations are reduced, the first of them most.
+        Number of classes whose activations are reduced, the highest ones; the first is reduced most.
     scale : float
-        Multiplies the activations, which on rows of unit length would all but vanish in the softmax.
+        Multiplies the activations, whose differences on rows of unit length would be too small in the softmax.
 
-    Nobody published constants for so few supports. The three defaults and `MOST_SHAPE` are those of 192 combinations
-    with the highest AUROC on the bundled base classes, mean of 2 and 5 shots; of 24 combinations validation classes
-    chose the same three. Some sixty settings, since discarded, had been seen on novel classes before.
+    There are no published constants for so few supports. Of 192 combinations, the three defaults and `MOST_SHAPE` had
+    the highest AUROC on the bundled base classes, averaged over 2 and 5 shots; of 24 combinations, validation classes
+    chose the same three. About sixty settings, since discarded, had been tried on novel classes before.
     """
     tail, alpha, scale = whole("tail", tail, 2), min(whole("alpha", alpha, 1), task.way), number("scale", scale, 0)
     rows = rows_of(task)
@@ -57,7 +57,7 @@ def openmax(task: Task | GramTask, *, tail: int = 2, alpha: int = 1, scale: floa
     distances = xp.sqrt(squares)
     shots = xp.sum(rows.member, axis=-1, keepdims=True)  # [R, way, 1]
     own = rows.member * distances[..., : rows.supports] * shots / at_least(shots - 1.0, 1.0)  # [R, way, l]
-    largest = xp.sort(own, axis=-1, descending=True)[..., :tail]  # those of other classes are zero, and come last
+    largest = xp.sort(own, axis=-1, descending=True)[..., :tail]  # distances of other classes are zero, and come last
     kept = xp.arange(largest.shape[-1], dtype=shots.dtype, device=device(shots)) < shots  # [R, way, tail]
     unusual = weibull_cdf(distances[..., rows.supports :], *fit_weibull(largest, kept))  # [R, way, q]
 
@@ -86,16 +86,16 @@ def fit_weibull(samples: Array, kept: Array, most: float = MOST_SHAPE) -> tuple[
     ----------
     samples : array [..., n]
     kept : array [..., n] of bool
-        Which of them count; at least one.
+        Which samples count; at least one.
     most : float
-        Bound of the shape, which samples without spread get.
+        Upper bound of the shape, which samples without spread get.
 
     Returns
     -------
     shape, scale : arrays [..., 1]
 
-    The logarithms y, centred and scaled to unit spread s, make a problem of one size: sum(w y) = 1 / k with weights
-    w proportional to exp(k y) (Newton's method on k, whose two sides are monotonic), then k / s is the shape.
+    The logarithms y are centred and scaled to unit spread s. Newton's method then solves sum(w y) = 1 / k, with weights
+    w proportional to exp(k y), for k; both sides are monotonic. The shape is k / s.
     """
     xp = array_namespace(samples)
     count = xp.sum(xp.astype(kept, samples.dtype), axis=-1, keepdims=True)

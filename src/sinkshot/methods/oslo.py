@@ -1,8 +1,8 @@
 """OSLO: Boudiaf et al., "Open-set likelihood maximization for few-shot learning", CVPR 2023.
 
-Every query has a class and an inlierness, the probability that it belongs to any of the known classes. Both are refined
-in turn with the prototypes, to which queries contribute as far as they are inliers. It is made for pools that hold
-queries of unknown classes.
+Every query has class probabilities and an inlierness, the probability that it belongs to any of the known classes. Both
+are refined in alternation with the prototypes, to which queries contribute by their inlierness. The method is made for
+pools with queries of unknown classes.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from sinkshot.task import Array, GramTask, Scores, Task
 
 @register("oslo", transductive=True, preprocess="MnE", gram=True, reference="Boudiaf et al. 2023 (OSLO)")
 def oslo(task: Task | GramTask, *, lambda_inlier: float = 0.05, lambda_class: float = 0.1, steps: int = 2) -> Scores:
-    """Refine prototypes, classes and inlierness of the queries in turn; `unknown` is one minus the inlierness.
+    """Alternately refine prototypes, class probabilities and inlierness; `unknown` is one minus the inlierness.
 
     Parameters
     ----------
     lambda_inlier, lambda_class : float
         lambda_s and lambda_z, temperatures of the inlierness s and of the classes z.
     steps : int
-        Times that s, z and the prototypes are updated.
+        Number of updates of s, z and the prototypes.
     """
     lambda_inlier, lambda_class = number("lambda_inlier", lambda_inlier, 0), number("lambda_class", lambda_class, 0)
     rows = rows_of(task)

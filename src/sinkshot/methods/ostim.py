@@ -1,7 +1,7 @@
 """OSTIM: Boudiaf et al., "Model-agnostic few-shot open-set recognition", 2022 (TIM with a class for outliers).
 
-To the cosines with the prototypes comes a column for the unknown, their mean with the sign turned. Prototypes descend
-on TIM's loss over all columns: supports right, queries decided, and queries shared among all classes and the unknown.
+The unknown class is one more column beside the cosines with the prototypes: minus their mean. Prototypes minimise TIM's
+loss over all columns: cross-entropy of the supports, minus the mutual information of the queries.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ def ostim(
     steps: int | str = "auto",
     lr: float = 1e-3,
 ) -> Scores:
-    """Train prototypes on supports, decided queries and a spread over classes and unknown; `unknown` is its column.
+    """Train prototypes by TIM's loss over the classes and one unknown column, which is `unknown`.
 
     Parameters
     ----------
     temperature : float
-        Times the cosines.
+        Multiplies the cosines.
     weights : three numbers
-        Of the supports' cross-entropy, of the queries' mean entropy, of the entropy of their mean (which is raised).
+        Weights of the supports' cross-entropy, the queries' mean entropy, and the entropy of their mean (maximised).
     steps, lr : int or "auto", float
-        Of Adam. "auto" is as published: 50 steps at five shots, else 200.
+        Steps and learning rate of Adam. "auto" is as published: 50 steps at five shots, else 200.
     """
     temperature, lr = number("temperature", temperature, above=0), number("lr", lr, above=0)
     of_supports, of_each, of_mean = (number("weights", weight) for weight in weights)

@@ -1,8 +1,8 @@
 """PADDLE: Martin et al., "Towards practical few-shot query sets: transductive minimum description length inference",
 NeurIPS 2022.
 
-Soft k-means in features divided by their range over the queries, with a term that favours few and large classes: no
-balance is assumed, and a class may stay empty.
+Soft k-means on features divided by their range over the queries, with a term that favours few large classes. It does
+not assume balanced classes, and a class may stay empty.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sinkshot.methods.algebra import by_query, rows_of, softmax
 from sinkshot.methods.registry import register
 from sinkshot.task import Scores, Task
 
-EPSILON = 1e-6  # beside the share of a class under the logarithm
+EPSILON = 1e-6  # added to the share of a class under the logarithm
 
 
 @register("paddle", transductive=True, preprocess="", reference="Martin et al. 2022")
@@ -26,9 +26,9 @@ def paddle(task: Task, *, lam: float | str = "auto", steps: int = 100) -> Scores
     Parameters
     ----------
     lam : float or "auto"
-        lambda, weight of the term that favours few classes, shared by the queries; "auto" is their number.
+        lambda, weight of the term that favours few classes, divided by the number of queries; "auto" is that number.
     steps : int
-        Assignments computed; the last is the answer, with the means and shares of the step before.
+        Number of assignments; the last one, with the means and shares of the step before, is the result.
     """
     steps = whole("steps", steps, least=1)
     lam = task.queries if lam == "auto" else number("lam (unless 'auto')", lam)
@@ -46,9 +46,9 @@ def paddle(task: Task, *, lam: float | str = "auto", steps: int = 100) -> Scores
 
 
 def by_range(task: Task) -> Task:
-    """Divide each feature by its range over the queries of the episode; one that is constant there stays as it is.
+    """Divide each feature by its range over the queries of the episode; constant features are not changed.
 
-    The queries' mean is taken from all rows, which changes no distance and keeps digits.
+    The queries' mean is subtracted from all rows, which changes no distance and avoids cancellation.
     """
     xp = array_namespace(task.support, task.query)
     span = xp.max(task.query, axis=-2, keepdims=True) - xp.min(task.query, axis=-2, keepdims=True)  # [R, 1, d]

@@ -1,7 +1,7 @@
-"""What a method may know of the class sizes among the queries: shares that are given, equal, or estimated.
+"""Class proportions among the queries that a method may use: given, equal, or estimated.
 
-`prior` is the hyper-parameter for it. An evaluation can also set it to "oracle", each episode's true shares; the
-distance between that, "estimated" and "balanced" tells what a method gains from knowing, and loses from assuming.
+They are set by the hyper-parameter `prior`. An evaluation can also set it to "oracle", the true proportions of each
+episode; comparing it with "estimated" and "balanced" shows what a method gains from knowing the class sizes.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def proportions(prior: Prior, way: int) -> Shares | None:
 
 
 def settled(prior: Prior, task: Task | GramTask, centre: bool = False) -> Shares | None:
-    """Return the proportions that a prior means for a task, [way] or [R, way]; None stays None.
+    """Return the proportions that a prior gives for a task, [way] or [R, way]; None stays None.
 
-    With `centre`, what is estimated from is the task behind MnE: for a method whose chain does not centre.
+    With `centre`, they are estimated from the task after MnE: for a method whose chain does not centre.
     """
     if isinstance(prior, str) and prior == "estimated":
         return estimate(centred(task) if centre and isinstance(task, Task) else task)
@@ -56,10 +56,10 @@ def settled(prior: Prior, task: Task | GramTask, centre: bool = False) -> Shares
 
 
 def column_targets(prior: Prior, task: Task | GramTask, like: Array, centre: bool = False) -> Array:
-    """Queries that each class is to get, [R or 1, way, 1] as `like`, for a method that cannot do without knowing."""
+    """Number of queries that each class gets, [R or 1, way, 1] as `like`, for a method that needs class sizes."""
     shares = settled(prior, task, centre)
     if shares is None:
-        raise InputError("this method takes class sizes for granted: prior must be 'balanced', 'estimated' or shares.")
+        raise InputError("this method needs class sizes: prior must be 'balanced', 'estimated' or proportions.")
     xp = array_namespace(like)
     shares = shares if shares.ndim > 1 else shares[None]
     return task.queries * xp.asarray(shares[..., None], dtype=like.dtype, device=device(like))
@@ -68,11 +68,11 @@ def column_targets(prior: Prior, task: Task | GramTask, like: Array, centre: boo
 def estimate(task: Task | GramTask) -> Shares:
     """Estimate the class shares among the queries, [R, way], by expectation maximisation.
 
-    Rows should have unit length and a mean near zero (`centred`). The classes are directions, started at the means of
-    their supports; a query belongs to each in proportion to the class's share times exp(8.5 cosine), the temperature of
-    BMS. Shares are means of what queries say, and directions means of rows so weighted, in turn, 20 times. On balanced
-    queries this is off by a little, so knowing the balance stays worth something; on Dirichlet ones it is far nearer
-    to the truth than balance is.
+    Rows should have unit length and a mean near zero (`centred`). Each class is a direction, initially the mean of its
+    supports. A query belongs to each class in proportion to the class's share times exp(8.5 cosine), the temperature of
+    BMS. Shares are then means of these probabilities, and directions are means of the rows weighted by them; this is
+    repeated 20 times. On balanced queries the estimate is slightly off, so a balanced prior remains better; on
+    Dirichlet queries it is much closer to the truth than a balanced prior.
     """
     rows = rows_of(task)
     xp = array_namespace(rows.member)
@@ -89,12 +89,12 @@ def estimate(task: Task | GramTask) -> Shares:
 def shrunken_shares(
     belongs: Array, known: Array, noise: float, bias: float, doubt: float = 1.5, least: float = 0.005
 ) -> Array:
-    """Count class sizes among queries with probabilities [R, way, q], and doubt the counts: shares [R, way, 1].
+    """Count class sizes among queries with probabilities [R, way, q] and shrink them to equal ones: shares [R, way, 1].
 
-    d, the counted shares less equal ones, is believed as far as its square exceeds what chance makes of it: the
-    variance of counting times `noise`, and `bias`, which stays however many rows are counted. As James and Stein
-    shrink means, pi = 1/way + d / (1 + r^doubt), where r is that noise over the square of d; at least `least` over
-    the way. Queries count as far as they are `known` [R, 1, q].
+    d is the difference between counted and equal shares. It is kept as far as its square exceeds the noise: the
+    variance of counting times `noise`, plus `bias`, which does not fall with the number of rows. As in James-Stein
+    estimation, pi = 1/way + d / (1 + r^doubt), where r is the noise over the square of d; at least `least` over the
+    way. Queries are weighted by `known` [R, 1, q].
     """
     xp = array_namespace(belongs)
     way = belongs.shape[-2]
@@ -110,7 +110,7 @@ def shrunken_shares(
 
 
 def centred(task: Task) -> Task:
-    """Subtract the mean of a task from its rows and take unit length."""
+    """Subtract the mean of a task from its rows and scale them to unit length."""
     xp = array_namespace(task.support, task.query)
     x = run(xp.concat([task.support, task.query], axis=-2), parse("MnE")).x
     return replace(task, support=x[..., : task.supports, :], query=x[..., task.supports :, :])

@@ -1,8 +1,8 @@
 """protoLP: Zhu, Koniusz, "Transductive few-shot learning with prototype-based label propagation", CVPR 2023.
 
-Queries are shared among the classes by optimal transport, the shares are propagated over a graph between prototypes,
-and the prototypes move towards the mean of both, in turn. It takes for granted that the classes are of equal size,
-unless told otherwise. Settings are those of the public script for WRN features.
+Three steps alternate: optimal transport allocates the queries to classes, the allocation is propagated over a graph of
+prototypes, and the prototypes move towards the mean of both. Equal class sizes are assumed unless a prior is given.
+Settings are those of the public script for WRN features.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def protolp(
     steps: int = 100,
     prior: Prior = "balanced",
 ) -> Scores:
-    """Allocate queries by optimal transport, propagate over a graph of prototypes and move these, in turn.
+    """Alternately allocate queries by optimal transport, propagate over a graph of prototypes, and move these.
 
     Parameters
     ----------
     dimensions : int
-        Singular vectors of the task that rows are projected on, before the mean is subtracted.
+        Number of singular vectors of the task that rows are projected on, before the mean is subtracted.
     lam : float
         lambda in exp(-lambda ||x - mu||^2).
     alpha : float
@@ -49,9 +49,9 @@ def protolp(
     gamma : float
         Weight of the graph against the supports' labels.
     steps : int
-        Moves of the prototypes; one more allocation is the answer.
+        Updates of the prototypes; one more allocation gives the result.
     prior : "balanced", "estimated" or class proportions [way] or [R, way]
-        Shares of the classes among the queries.
+        Class proportions among the queries.
     """
     lam, alpha, beta = number("lam", lam, above=0), number("alpha", alpha), number("beta", beta)
     gamma, steps = number("gamma", gamma), whole("steps", steps, least=0)
@@ -75,7 +75,7 @@ def protolp(
 
 
 def projected(task: Task, dimensions: int) -> Task:
-    """Project the rows, in float64, on the task's first singular vectors; subtract their mean; take unit length."""
+    """Project the rows, in float64, on the first singular vectors; subtract their mean; scale to unit length."""
     u, values = left_singular(task)
     kept = min(dimensions, u.shape[-1])
     x = run(u[..., :kept] * values[..., None, :kept], parse("MnE")).x
@@ -94,7 +94,7 @@ def propagated(allocated: Array, shots: Array, gamma: float) -> Array:
 
 
 def rebalanced(labels: Array, member: Array, target: Array) -> Array:
-    """Scale rows to one and classes to their targets until row sums settle, supports being set back after each pass."""
+    """Scale rows to one and classes to their targets until row sums converge; supports are reset after each pass."""
     xp = array_namespace(labels)
     if isinstance(labels, np.ndarray) and compiles(labels):
         from sinkshot.kernels.sinkhorn_numba import rebalance
@@ -104,7 +104,7 @@ def rebalanced(labels: Array, member: Array, target: Array) -> Array:
     before = xp.zeros_like(labels[..., :1, :])  # [R, 1, N]
     for _ in range(PASSES):
         sums = xp.sum(labels, axis=-2, keepdims=True)
-        active = xp.max(xp.abs(sums - before), axis=-1, keepdims=True) > _ROUGH  # stays as it is once it is false
+        active = xp.max(xp.abs(sums - before), axis=-1, keepdims=True) > _ROUGH  # an episode that is done stays done
         if not bool(xp.any(active)):
             break
         scaled = labels / sums

@@ -1,8 +1,8 @@
 """PT+MAP: Hu, Gripon, Pateux, "Leveraging the feature distribution in transfer-based few-shot learning", ICANN 2021.
 
-Queries are shared among the classes by optimal transport, every class getting its share of them exactly, and class
-centres move towards what they got, in turn. With the affinities of BPA (Shalam, Korman 2024) as features it is
-BPA+MAP. Both take for granted that the classes are of equal size, unless told otherwise.
+Two steps alternate: optimal transport allocates the queries so that every class gets exactly its proportion, and class
+centres move towards their queries. With the affinities of BPA (Shalam, Korman 2024) as features it is BPA+MAP. Both
+assume equal class sizes unless a prior is given.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _PT = "Hu, Gripon, Pateux 2021 (PT+MAP)"
 def pt_map(
     task: Task | GramTask, *, lam: float = 10.0, alpha: float = 0.2, steps: int = 20, prior: Prior = "balanced"
 ) -> Scores:
-    """Share the queries among classes of known size by optimal transport and move the centres, in turn.
+    """Alternately allocate the queries to classes of known size by optimal transport, and move the centres.
 
     Parameters
     ----------
     lam : float
         lambda in exp(-lambda ||x - mu||^2).
     alpha : float
-        How far a centre moves towards the mean of what its class got.
+        How far a centre moves towards the mean of its class's queries.
     steps : int
-        Moves of the centres; one more allocation is the answer.
+        Updates of the centres; one more allocation gives the result.
     prior : "balanced", "estimated" or class proportions [way] or [R, way]
-        Shares of the classes among the queries.
+        Class proportions among the queries.
     """
     lam, alpha, steps = number("lam", lam, above=0), number("alpha", alpha), whole("steps", steps, least=0)
     rows = rows_of(task)

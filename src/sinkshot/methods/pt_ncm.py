@@ -1,7 +1,7 @@
 """PT+NCM: Hu, Gripon, Pateux, "Leveraging the feature distribution in transfer-based few-shot learning", ICANN 2021.
 
-The inductive half of PT+MAP: the power transform makes the distribution of each feature less skewed, unit length
-takes out its size, and the nearest class mean decides.
+The inductive half of PT+MAP: the power transform makes the distribution of each feature less skewed, rows are scaled to
+unit length, and queries go to the nearest class mean.
 """
 
 from __future__ import annotations

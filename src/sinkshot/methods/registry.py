@@ -1,4 +1,4 @@
-"""The list of methods: what `@register` writes and everything else reads."""
+"""The registry of methods, filled by `@register`."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Function = Callable[..., Scores]
 
 @dataclass(frozen=True)
 class Method:
-    """A registered method: its function and what a person needs to know before running it.
+    """A registered method: its function and its properties.
 
     Calling it checks the task and runs the function.
 
     Parameters
     ----------
     name : str
-        What people type.
+        The name on the command line.
     function : callable
         From Task to Scores, with keyword hyper-parameters.
     transductive, preprocess, without_base, reference
@@ -49,21 +49,21 @@ class Method:
 
     name: str
     function: Function
-    transductive: bool  # looks at all queries together
-    preprocess: str  # chain used unless another is given
-    without_base: str  # chain used instead where nothing is known of the base classes
+    transductive: bool  # uses all queries together
+    preprocess: str  # default chain
+    without_base: str  # default chain without base classes
     reference: str
     random: bool = False  # its public form draws random numbers
-    gram: bool = False  # takes a GramTask as well: needs the inner products of an episode's rows and no more
-    fused: str = ""  # the entry of `sinkshot.engines.fused_kernels` that does all of it in one kernel
-    balanced: bool = False  # takes for granted that the queries are shared evenly among the classes
+    gram: bool = False  # also accepts a GramTask: needs only the inner products of an episode's rows
+    fused: str = ""  # the entry of `sinkshot.engines.fused_kernels` that runs it in one kernel
+    balanced: bool = False  # assumes balanced queries
     features: bool = False  # needs features of the base classes (`Task.base`), not only their mean
     ordered: bool = False  # its public form depends on which support of a class comes first
-    open_set: bool = False  # differs from another method by its score of the unknown alone
-    rejects: bool = False  # its score of the unknown is a probability
-    least_shots: int = 1  # supports that it needs of each class
+    open_set: bool = False  # differs from another method only in its unknown score
+    rejects: bool = False  # its unknown score is a probability
+    least_shots: int = 1  # minimum number of supports per class
     imbalanced: Mapping[str, Any] = field(default_factory=dict)  # the authors' constants for unequal query sizes
-    fixed: Mapping[str, Any] = field(default_factory=dict)  # hyper-parameters that make it a method of its own
+    fixed: Mapping[str, Any] = field(default_factory=dict)  # hyper-parameters that are fixed under this name
 
     @property
     def summary(self) -> str:
@@ -103,7 +103,7 @@ class Method:
         return self.function(task, **self.bind(hyper))
 
     def check_shots(self, shots: int) -> None:
-        """Refuse to go on with fewer supports of a class than the method needs.
+        """Raise an error if a class has fewer supports than the method needs.
 
         Parameters
         ----------
@@ -112,12 +112,12 @@ class Method:
         """
         if shots < self.least_shots:
             raise InputError(
-                f"{self.name} needs at least {self.least_shots} supports of each class, and a class has {shots}. "
+                f"{self.name} needs at least {self.least_shots} supports per class, but a class has {shots}. "
                 f"Give more: --shot {self.least_shots} on the command line, shot={self.least_shots} in a Recipe."
             )
 
     def check_base(self, base: FeatureBank | None) -> None:
-        """Refuse to go on without the features of the base classes where the method needs them.
+        """Raise an error if the method needs features of the base classes and has none.
 
         Parameters
         ----------
@@ -132,7 +132,7 @@ class Method:
 
 
 def _fewest_supports(task: Task | GramTask) -> int:
-    """Supports of the smallest class; labels out of range and classes without support, unknowable, are refused."""
+    """Supports of the smallest class; labels out of range and classes without supports are refused."""
     xp = array_namespace(task.labels)
     if bool(xp.any((task.labels < 0) | (task.labels >= task.way))):
         raise InputError(f"labels of supports must be 0 to {task.way - 1} in a task of {task.way} classes.")
@@ -167,38 +167,38 @@ def register(
     imbalanced: Mapping[str, Any] | None = None,
     **fixed: Any,
 ) -> Callable[[Function], Function]:
-    """Add a function from Task to Scores to the list of methods.
+    """Register a function from Task to Scores as a method.
 
     Parameters
     ----------
     name : str
-        What people type: `--method NAME`.
+        The name on the command line: `--method NAME`.
     transductive : bool
-        Whether it looks at all queries together.
+        Whether it uses all queries together.
     preprocess : str
-        The chain it uses unless another is given, such as "PEMnE".
+        The default chain, such as "PEMnE".
     reference : str
         Where it was published.
     without_base : str, optional
-        The chain used instead where nothing is known of the base classes.
+        The default chain if nothing is known about the base classes.
     random : bool
         Whether its published form draws random numbers.
     gram : bool
-        Whether it takes a GramTask as well: it needs no more than the inner products of an episode's rows.
+        Whether it also accepts a GramTask: it needs only the inner products of an episode's rows.
     fused : str
-        The entry of `sinkshot.engines.fused_kernels` by which engines run all of it in one kernel; "" for none.
+        The entry of `sinkshot.engines.fused_kernels` that runs it in one kernel; "" for none.
     balanced : bool
-        Whether it assumes that queries are shared evenly among the classes.
+        Whether it assumes balanced queries.
     features : bool
         Whether it needs features of the base classes, not only their mean.
     ordered : bool
         Whether its published form depends on which support of a class comes first.
     open_set : bool
-        Whether it differs from another method only by its score of unknown queries.
+        Whether it differs from another method only in its unknown score.
     rejects : bool
-        Whether its score of unknown queries is a probability.
+        Whether its unknown score is a probability.
     least_shots : int
-        Supports that it needs of each class.
+        Minimum number of supports per class.
     imbalanced : mapping, optional
         The authors' constants for unequal query sizes.
     **fixed
@@ -207,7 +207,7 @@ def register(
     Returns
     -------
     callable
-        A decorator that leaves the function as it is.
+        A decorator that returns the function unchanged.
 
     See Also
     --------
@@ -288,9 +288,9 @@ GROUPS = ("all", "inductive", "transductive")
 
 
 def group(name: str, protocol: str) -> list[Method]:
-    """Return the methods of a group, in the order of the list.
+    """Return the methods of a group, in the order of registration.
 
-    Those that differ from another by their score of the unknown alone belong to it where there are unknown queries.
+    Methods that differ from another only in their unknown score are included only if there are unknown queries.
     """
     kinds = {"inductive": (False,), "transductive": (True,)}.get(name, (False, True))
     return [m for m in METHODS.values() if m.transductive in kinds and (protocol == "open-set" or not m.open_set)]

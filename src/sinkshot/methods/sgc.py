@@ -1,11 +1,11 @@
 """Transfer+SGC: Hu, Gripon, Pateux, "Graph-based interpolation of feature vectors for accurate few-shot
 classification", ICPR 2020.
 
-Features are averaged over a graph of nearest neighbours, supports and queries together, and a linear layer
-is trained on the averaged supports. Nothing is assumed of the class sizes.
+Features are averaged over a graph of nearest neighbours, supports and queries together, and a linear layer is trained
+on the averaged supports. Nothing is assumed about the class sizes.
 
-The public code draws the layer's start at random and never the same; here it starts at zero, so that an answer can be
-had again. A random start moves the accuracy of one episode in ten or so, hardly the mean.
+The public code initialises the layer at random, without a seed; here it starts at zero, so that results are
+reproducible. A random start changes the accuracy of about one episode in ten, and hardly the mean.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def sgc(
     Parameters
     ----------
     k : int
-        Neighbours that a row chooses; an edge is kept where either end chose it, and ties are all chosen.
+        Neighbours that a row chooses; an edge is kept if either end chose it, and ties are all chosen.
     alpha, kappa : float, int
-        Features are multiplied by (alpha I + E)^kappa, E the normalised graph.
+        Features are multiplied by (alpha I + E)^kappa, where E is the normalised graph.
     steps, lr, decay : int, float, float
-        Of Adam, and its weight decay.
+        Steps, learning rate and weight decay of Adam.
     seed : int, optional
-        Of a random start, the same for every episode; without it the layer starts at zero.
+        Seed of a random start, the same for every episode; without it the layer starts at zero.
     """
     averaged = propagate(task, whole("k", k, least=1), number("alpha", alpha), whole("kappa", kappa, least=1))
     xp = array_namespace(averaged)
@@ -62,7 +62,7 @@ def sgc(
 
 
 def propagate(task: Task, k: int, alpha: float, kappa: int) -> Array:
-    """Return the rows, supports and queries centred apart and of unit length, averaged over their graph, [R, N, d]."""
+    """Centre supports and queries separately, scale to unit length, and average over the graph, [R, N, d]."""
     xp = array_namespace(task.support, task.query)
     edges = graph(xp.concat([task.support, task.query], axis=-2), k)
     degree = xp.sum(edges, axis=-2, keepdims=True)  # [R, 1, N]
@@ -110,8 +110,8 @@ def start(way: int, x: Array, seed: int | None) -> Array:
 def train(layer: Array, x: Array, member: Array, steps: int, lr: float, decay: float) -> Array:
     """Return the layer [R, way, d] after training on rows x [R, l, d] of the classes member [R, way, l].
 
-    From a start at zero the slope of the intercept is zero, but for rounding; Adam's first step would make as much of
-    that as of a true slope. So what the type of the numbers cannot resolve counts as zero.
+    From a start at zero the gradient of the intercept is zero up to rounding, which Adam's first step would scale up to
+    full size. So gradients below the resolution of the number type count as zero.
     """
     xp = array_namespace(x)
     least = float(xp.finfo(x.dtype).eps) / 4

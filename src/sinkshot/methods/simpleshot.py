@@ -1,7 +1,7 @@
 """SimpleShot: Wang et al., "SimpleShot: revisiting nearest-neighbor classification for few-shot learning", 2019.
 
 A query belongs to the nearest mean of the supports of a class, by Euclidean distance. The three names differ in what
-is done to the features: nothing (UN), unit length (L2N), or the mean of the base classes subtracted before (CL2N).
+is done to the features: nothing (UN), unit length (L2N), or subtracting the mean of the base classes first (CL2N).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _REFERENCE = "Wang et al. 2019 (SimpleShot)"
 @register("simpleshot-l2n", transductive=False, preprocess="E", gram=True, reference=_REFERENCE)
 @register("simpleshot-un", transductive=False, preprocess="", gram=True, reference=_REFERENCE)
 def simpleshot(task: Task | GramTask) -> Scores:
-    """Give each query to the nearest mean of the supports of a class, by Euclidean distance.
+    """Assign each query to the class with the nearest mean of supports, by Euclidean distance.
 
-    Probabilities are the softmax of minus the distances, `unknown` is the smallest of them.
+    Probabilities are the softmax of minus the distances; `unknown` is the smallest distance.
     """
     rows = rows_of(task)
     squares = rows.distances(rows.means())  # [R, way, q]

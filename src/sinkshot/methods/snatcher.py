@@ -1,8 +1,8 @@
 """SnaTCHer: Jeong, Choi, Kim, "Few-shot open-set recognition by transformation consistency", CVPR 2021.
 
-A transform f turns the prototypes of an episode into ones that know of each other, P = f(B). A query snatches the place
-of the prototype that it is nearest to; if it belongs to that class, the transformed set hardly changes. Published with
-a trained transformer as f; here f is what is plugged in, and two come with it that need no training.
+A transform f adapts the prototypes of an episode to each other, P = f(B). A query replaces its nearest prototype; if it
+belongs to that class, the transformed set hardly changes. The paper trains a transformer as f; here f is a parameter,
+with two choices that need no training.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sinkshot.methods.registry import register
 from sinkshot.task import Array, Scores, Task
 
 Transform = Callable[[Array], Array]
-_BLOCK = 1 << 22  # numbers in the sets of prototypes that are transformed at once
+_BLOCK = 1 << 22  # entries of the prototype sets that are transformed at once
 
 
 @register(
@@ -29,13 +29,13 @@ _BLOCK = 1 << 22  # numbers in the sets of prototypes that are transformed at on
     reference="Jeong, Choi, Kim 2021 (SnaTCHer), transforms without training",
 )
 def snatcher(task: Task, *, transform: str | Transform = "attention", temperature: float = 64.0) -> Scores:
-    """Give each query to the nearest transformed prototype; `unknown` is how much it changes the set in its place.
+    """Assign each query to the nearest transformed prototype; `unknown` is how much replacing it changes the set.
 
     Parameters
     ----------
     transform : "attention", "mean" or callable
         f. "attention": self-attention of the prototypes, as in FEAT but without learnt projections. "mean": task
-        normalisation, their mean subtracted and each brought to unit length. Or a function from prototypes
+        normalisation, their mean subtracted and each scaled to unit length. Or a function from prototypes
         [..., way, d] to an array of the same shape and library.
     temperature : float
         Divides squared distances; 64 in the public code.
@@ -60,14 +60,14 @@ def snatcher(task: Task, *, transform: str | Transform = "attention", temperatur
 
 
 def attention(prototypes: Array) -> Array:
-    """Add to each prototype what it attends to: P = B + softmax(B B^T / sqrt(d)) B."""
+    """Self-attention with a residual connection: P = B + softmax(B B^T / sqrt(d)) B."""
     xp = array_namespace(prototypes)
     alike = prototypes @ xp.matrix_transpose(prototypes) / prototypes.shape[-1] ** 0.5  # [..., way, way]
     return prototypes + softmax(alike, axis=-1) @ prototypes
 
 
 def task_normalised(prototypes: Array) -> Array:
-    """Subtract the mean of the prototypes and bring each to unit length; one at the mean stays at zero."""
+    """Subtract the mean of the prototypes and scale each to unit length; one at the mean becomes zero."""
     xp = array_namespace(prototypes)
     centred = prototypes - xp.mean(prototypes, axis=-2, keepdims=True)
     length = xp.sqrt(xp.sum(centred * centred, axis=-1, keepdims=True))
@@ -88,7 +88,7 @@ def _transform(given: Any) -> Transform:
 def _checked(transformed: Array, prototypes: Array) -> Array:
     shapes = getattr(transformed, "shape", None), prototypes.shape
     if shapes[0] != shapes[1]:
-        raise InputError(f"a transform must keep the shape of the prototypes, {shapes[1]}; it gave {shapes[0]}.")
+        raise InputError(f"a transform must keep the shape of the prototypes, {shapes[1]}; it returned {shapes[0]}.")
     return transformed
 
 

@@ -1,7 +1,7 @@
 """Soft k-means: Bendou et al., "EASY: ensemble augmented-shot Y-shaped learning", J. Imaging 2022.
 
-Class centres and soft assignments of the queries are refined in turn, supports always counting fully. Nothing is
-assumed of the class sizes.
+Class centres and soft assignments of the queries are refined alternately; supports always have weight one. Nothing is
+assumed about the class sizes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def soft_kmeans(task: Task | GramTask, *, temperature: float = 5.0, steps: int =
     temperature : float
         T in softmax(-T ||x - mu||^2).
     steps : int
-        Assignments computed; the last is the answer, with the centres of the step before.
+        Number of assignments; the last one, with the centres of the step before, is the result.
     """
     temperature, steps = number("temperature", temperature, above=0), whole("steps", steps, least=1)
     assignment, _ = refine(task, temperature, steps)

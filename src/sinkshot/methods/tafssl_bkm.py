@@ -1,7 +1,7 @@
 """TAFSSL with Bayesian k-means: Lichtenstein et al., "TAFSSL: task-adaptive feature sub-space learning", 2020.
 
-In the sub-space of the task, k-means finds clusters without labels. Within each cluster supports and queries are
-brought to a common centre, and a query asks the supports around it, each as far as it belongs to the cluster.
+In the subspace of the task, k-means finds clusters without labels. Within each cluster, supports and queries are
+shifted to a common centre, and supports vote for a query with a weight given by their membership in its cluster.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ def tafssl_bkm(
     steps: int = 300,
     seed: int = 0,
 ) -> Scores:
-    """Ask the supports of a query's own cluster, in the sub-space of the task.
+    """Classify queries by the supports of their cluster, in the subspace of the task.
 
     Parameters
     ----------
     dimensions : int
-        Of the sub-space, see `sinkshot.methods.tafssl_msp.project`.
+        Dimensions of the subspace, see `sinkshot.methods.tafssl_msp.project`.
     clusters : int
-        Of k-means; the public code has five for any number of classes.
+        Clusters of k-means; the public code has five for any number of classes.
     restarts, steps : int
-        Of k-means: starts, of which the best counts, and most iterations of each.
+        Random starts of k-means, of which the best is used, and maximum iterations of each.
     seed : int
-        Of k-means' starts. All episodes share its draws, so that none depends on its neighbours.
+        Seed of the starts. All episodes use the same draws, so that no episode depends on others in the batch.
     """
     clusters, restarts = whole("clusters", clusters, 1), whole("restarts", restarts, 1)
     steps, seed = whole("steps", steps, 1), whole("seed", seed, 0)
@@ -57,7 +57,7 @@ def tafssl_bkm(
 
 
 def bayesian(task: Task, support: Array, query: Array, labels: Array, clusters: int) -> Scores:
-    """Return the answer that k-means labels [R, N] of supports and queries lead to."""
+    """Return the probabilities that follow from k-means labels [R, N] of supports and queries."""
     xp = array_namespace(query)
     member = one_hot(labels, clusters, query)  # [R, clusters, N]
     centres = unit(member @ xp.concat([support, query], axis=-2))
@@ -72,10 +72,10 @@ def bayesian(task: Task, support: Array, query: Array, labels: Array, clusters: 
 
 
 def kmeans_labels(x: Array, clusters: int, restarts: int, steps: int, seed: int) -> Array:
-    """Cluster rows x [R, N, k] by Lloyd's k-means from k-means++ starts; the labels [R, N] of the best of them.
+    """Cluster rows x [R, N, k] by Lloyd's k-means from k-means++ starts; return the labels [R, N] of the best start.
 
-    Starts stand side by side, [R, restarts * clusters, k]. One that has settled does not move again, so it may stay
-    until all have.
+    All starts run together, [R, restarts * clusters, k]. A start that has converged does not change any more, so it can
+    stay in the batch until all have.
     """
     xp = array_namespace(x)
     centres = xp.reshape(_starts(x, clusters, restarts, seed), (x.shape[0], -1, x.shape[-1]))
@@ -97,8 +97,8 @@ def kmeans_labels(x: Array, clusters: int, restarts: int, steps: int, seed: int)
 def _starts(x: Array, clusters: int, restarts: int, seed: int) -> Array:
     """Centres [R, restarts, clusters, k] by k-means++.
 
-    Each next centre is a row drawn by its squared distance to those before it; of a few drawn, the one that leaves the
-    least squared distance in all.
+    Each next centre is a row drawn with probability proportional to its squared distance to the centres before; of a
+    few drawn rows, the one with the least total squared distance is kept.
     """
     xp = array_namespace(x)
     trials, rows = 2 + int(np.log(clusters)), x.shape[-2]
@@ -120,6 +120,6 @@ def _starts(x: Array, clusters: int, restarts: int, seed: int) -> Array:
 
 
 def _places(reach: Array, level: Array) -> Array:
-    """How many of rising numbers reach [R, m, N] are below each level [R, m, t]: [R, m, t]."""
+    """How many of the increasing numbers `reach` [R, m, N] are below each level [R, m, t]: [R, m, t]."""
     xp = array_namespace(reach)
     return xp.sum(xp.astype(reach[..., None, :] < level[..., None], xp.int64), axis=-1)

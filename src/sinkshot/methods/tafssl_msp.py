@@ -1,7 +1,7 @@
 """TAFSSL with mean-shift propagation: Lichtenstein et al., "TAFSSL: task-adaptive feature sub-space learning", 2020.
 
-The rows of an episode are brought to the ten directions in which they vary most, found without labels, and class means
-then move to the queries that are surest of them. Every class takes as many of these as the others: a balance prior.
+The rows of an episode are projected on the ten directions in which they vary most, found without labels. Class means
+then move to their most confident queries. Every class takes the same number of these: a balanced prior.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ def tafssl_msp(
     threshold: float = 0.3,
     steps: int = 4,
 ) -> Scores:
-    """Move class means to the queries that are surest of them, in the sub-space of the task.
+    """Move class means to their most confident queries, in the subspace of the task.
 
     Parameters
     ----------
     basis : {"pca", "ica"}
-        How the sub-space is found, see `project`.
+        How the subspace is found, see `project`.
     dimensions : int
-        Of the sub-space.
+        Dimensions of the subspace.
     sigma : float
-        In softmax(-sigma ||z - mean||^2).
+        sigma in softmax(-sigma ||z - mean||^2).
     threshold : float
-        Queries serve as supports up to the rank at which the least sure class falls to this probability.
+        Queries serve as supports up to the rank at which the least confident class falls to this probability.
     steps : int
-        Times that queries are chosen and means move.
+        Number of times that queries are chosen and means are moved.
     """
     sigma, threshold, steps = number("sigma", sigma, above=0), number("threshold", threshold), whole("steps", steps, 0)
     support, query = project(task, basis, dimensions)
@@ -68,12 +68,12 @@ def tafssl_msp(
 
 
 def project(task: Task, basis: str, dimensions: int) -> tuple[Array, Array]:
-    """Return supports [R, l, k] and queries [R, q, k] in the task's own sub-space, at unit length.
+    """Return supports [R, l, k] and queries [R, q, k] in the subspace of the task, at unit length.
 
-    Before, the queries lose their mean, and supports the mean of those that are as many-th of their class: the public
-    code centres the first supports of all classes together, the second ones, and so on. `pca` takes the first right
-    singular vectors V of the rows X. `ica` takes those of X without the mean over features of each row: independent
-    components of the transposed matrix are these vectors turned and scaled, which no distance at unit length sees.
+    First, queries are centred together; supports are centred as in the public code: the first supports of all classes
+    together, then the second ones, and so on. `pca` takes the first right singular vectors V of the rows X. `ica` takes
+    those of X after subtracting the mean over features from each row: independent components of the transposed matrix
+    are these vectors rotated and scaled, which does not change distances at unit length.
     """
     if basis not in ("pca", "ica"):
         raise unknown_name("basis of TAFSSL", basis, ("pca", "ica"))
@@ -94,7 +94,7 @@ def project(task: Task, basis: str, dimensions: int) -> tuple[Array, Array]:
 
 
 def _means_of_slots(task: Task) -> Array:
-    """For each support, the mean of those that are first, second, ... of their class as it is, [R, l, d]."""
+    """For each support, the mean over classes of the supports with the same rank within their class, [R, l, d]."""
     xp = array_namespace(task.support)
     member = one_hot(task.labels, task.way, task.support)  # [R, way, l]
     slot = xp.sum(member * xp.cumulative_sum(member, axis=-1), axis=-2)  # [R, l], from 1

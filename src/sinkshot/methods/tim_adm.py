@@ -1,7 +1,7 @@
 """TIM-ADM: Boudiaf et al., "Transductive information maximization for few-shot learning", NeurIPS 2020.
 
 The loss of TIM-GD by alternating directions: labels of the queries in closed form for given class weights, weights in
-closed form for given labels. Weights stay combinations of the rows, so that inner products suffice.
+closed form for given labels. Weights stay linear combinations of the rows, so inner products suffice.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def tim_adm(
     Parameters
     ----------
     weights : three numbers
-        Of the supports' cross-entropy, of the entropy of the mean prediction, of the mean entropy of predictions. 1,1,1
-        holds better on queries of unequal class sizes.
+        Weights of the supports' cross-entropy, the entropy of the mean prediction, and the mean entropy of predictions.
+        1,1,1 is better on queries of unequal class sizes.
     temperature : float
         tau in the logits -(tau / 2) ||x - w||^2.
     steps : int
-        Rounds of both directions.
+        Number of rounds; each updates labels and weights.
     """
     of_supports, of_mean, of_each = three("weights", weights)
     temperature, steps = number("temperature", temperature, above=0), whole("steps", steps, least=0)

@@ -1,7 +1,8 @@
 """TIM-GD: Boudiaf et al., "Transductive information maximization for few-shot learning", NeurIPS 2020.
 
-Class weights start at the mean of the supports and descend on a loss that wants supports right, queries decided, and
-queries shared among all classes. The last wish is a balance prior: with very unequal query sizes it does harm.
+Class weights start at the means of the supports and minimise a loss of three terms: cross-entropy of the supports,
+entropy of the queries' predictions, and minus the entropy of their mean. The last term is a balanced prior: it does
+harm with very unequal query sizes.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ def tim_gd(
     steps: int = 1000,
     lr: float = 1e-4,
 ) -> Scores:
-    """Maximise the mutual information of queries and their labels by Adam, supports kept right.
+    """Maximise the mutual information of queries and their labels by Adam, with cross-entropy on the supports.
 
     Parameters
     ----------
     weights : three numbers
-        Of the supports' cross-entropy, of the entropy of the mean prediction, of the mean entropy of predictions.
+        Weights of the supports' cross-entropy, the entropy of the mean prediction, and the mean entropy of predictions.
     temperature : float
         tau in the logits -(tau / 2) ||x - w||^2.
     steps, lr : int, float
-        Of Adam.
+        Steps and learning rate of Adam.
     """
     return Scores(by_query(probabilities(task, decide(weights, 1.0, temperature, steps, lr))))

@@ -13,5 +13,5 @@ _ = (entropy, herding, margin, random, typiclust)  # imported to register
 
 
 def first_rows(features: object, count: int) -> list[int]:
-    """Return the rows to label first where no label is known: typical ones, far from each other."""
+    """Return the rows to label first if there are no labels yet: typical ones, far from each other."""
     return get("max-herding").choose(Pool.of_features(features), count)

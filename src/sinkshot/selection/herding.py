@@ -1,9 +1,9 @@
 """Herding: Bae et al., "Generalized coverage for more robust low-budget active learning" (MaxHerding), ECCV 2024, and
 Bae, Sutherland, Oliveira, "Uncertainty herding", ICLR 2025.
 
-Rows are chosen one after the other so that every row of the pool has a chosen or labelled one near it, nearness being a
-Gaussian of the distance. MaxHerding counts all rows alike. Uncertainty herding counts each as much as its class is in
-doubt, and here also as much as it belongs to a class at all, so that strangers are not asked about.
+Rows are chosen greedily so that every row of the pool is similar to a chosen or labelled one; the similarity is a
+Gaussian of the distance. MaxHerding weights all rows equally. Uncertainty herding weights each row by the uncertainty
+of its class, and here also by its probability of belonging to any class, so that rows of no class are not chosen.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def max_herding(pool: Pool, count: int) -> list[int]:
 
 @register("uherding", reference="Bae, Sutherland, Oliveira 2025")
 def uherding(pool: Pool, count: int) -> list[int]:
-    """Choose rows that cover what is in doubt."""
+    """Choose rows that cover the uncertain part of the pool."""
     return _cover(pool, count, pool.doubt * pool.known)
 
 
 def _cover(pool: Pool, count: int, weight: Floats) -> list[int]:
-    """Greedy coverage: each choice adds most of the weighted similarity that is not covered yet."""
+    """Greedy coverage: each choice adds the most weighted similarity that is not covered yet."""
     seen = pool.seen
     rows, weights = pool.rows[seen], weight[seen]
     width = _width(rows)
@@ -52,7 +52,7 @@ def _cover(pool: Pool, count: int, weight: Floats) -> list[int]:
 
 
 def _best(gains: Floats, free: NDArray[np.int64], rows: Floats, weights: Floats, covered: Floats, width: float) -> int:
-    """The candidate of the largest gain, by lazy evaluation in blocks of the largest bounds."""
+    """The candidate with the largest gain, by lazy evaluation in blocks of the largest bounds."""
     while True:
         order = np.argsort(-gains, kind="stable")[:256]
         top = order[np.isfinite(gains[order]) | (gains[order] == np.inf)]

@@ -1,4 +1,4 @@
-"""Random rows: what every strategy is compared with."""
+"""Random rows: the baseline for every strategy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a strategy sees of a pool, and the list of strategies."""
+"""The pool that a strategy sees, and the registry of strategies."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from numpy.typing import NDArray
 from sinkshot.errors import InputError, unknown_name
 
 Floats = NDArray[np.floating[Any]]
-MOST_ROWS = 20_000  # of a pool that strategies compare with each other; a larger one is thinned evenly
+MOST_ROWS = 20_000  # rows that strategies compare with each other; a larger pool is thinned evenly
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Rows to choose from, and what is known of them."""
+    """Rows to choose from, and what is known about them."""
 
     rows: Floats  # [n, d], of unit length
     labelled: NDArray[np.bool_]  # [n]
-    probabilities: Floats | None = None  # [n, way], where a classifier has labels to go by
+    probabilities: Floats | None = None  # [n, way], if there are labels for a classifier
     unknown: Floats | None = None  # [n], probability of belonging to no class
     seed: int = 0
 
     @staticmethod
     def of_features(features: Any) -> Pool:
-        """Return a pool without labels: features behind their mean, of unit length."""
+        """Return a pool without labels: features centred and scaled to unit length."""
         values = np.asarray(features, dtype=np.float32)
         centred = values - values.mean(axis=0)
         length = np.linalg.norm(centred, axis=1, keepdims=True)
@@ -41,12 +41,12 @@ class Pool:
 
     @cached_property
     def known(self) -> Floats:
-        """Probability of each row to belong to a class, [n]."""
+        """Probability that each row belongs to a class, [n]."""
         return np.ones(len(self.rows)) if self.unknown is None else 1.0 - self.unknown
 
     @cached_property
     def doubt(self) -> Floats:
-        """One minus the margin between the two most probable classes, [n]; one where nothing is known."""
+        """One minus the margin between the two most probable classes, [n]; one without class probabilities."""
         if self.probabilities is None or self.probabilities.shape[1] < 2:
             return np.ones(len(self.rows))
         ordered = np.sort(self.probabilities, axis=1)
@@ -82,7 +82,7 @@ STRATEGIES: dict[str, Strategy] = {}
 
 
 def register(name: str, *, reference: str) -> Callable[[Callable[[Pool, int], list[int]]], Any]:
-    """Add a strategy to the list."""
+    """Register a strategy."""
 
     def add(function: Callable[[Pool, int], list[int]]) -> Any:
         if name in STRATEGIES:

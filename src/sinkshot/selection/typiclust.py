@@ -1,8 +1,8 @@
 """TypiClust: Hacohen, Dekel, Weinshall, "Active learning on a budget: opposite strategies suit high and low budgets",
 ICML 2022.
 
-The pool is clustered into as many clusters as there will be labels; from the largest clusters without a label the most
-typical row is chosen, that is the one with the smallest mean distance to its neighbours.
+The pool is clustered into as many clusters as there will be labels. From each of the largest clusters without a label
+the most typical row is chosen: the one with the smallest mean distance to its neighbours.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sinkshot.selection.registry import Pool, register
 
 MOST_CLUSTERS = 500
 NEIGHBOURS = 20
-_SMALL = 5  # clusters of fewer rows are passed over while there are others
+_SMALL = 5  # smaller clusters are skipped while there are others
 
 
 @register("typiclust", reference="Hacohen, Dekel, Weinshall 2022")

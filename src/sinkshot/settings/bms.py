@@ -1,4 +1,4 @@
-"""Hyper-parameters of BMS, and the class sizes that they ask for."""
+"""Hyper-parameters of BMS, and the class sizes that they imply."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def first_min_size(settings: BMSSettings, shots: Array, queries: int, way: int) 
 
 
 def column_target(settings: BMSSettings, shots: Array, queries: int) -> Array | None:
-    """Return the column sums that a prior asks for, [R or 1, way, 1]; None without a prior."""
+    """Return the column sums for a prior, [R or 1, way, 1]; None without a prior."""
     if settings.prior is None:
         return None
     xp = array_namespace(shots)

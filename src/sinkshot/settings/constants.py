@@ -1,4 +1,4 @@
-"""Numerical constants of the methods, one place for readable and compiled code."""
+"""Numerical constants of the methods, shared by readable and compiled code."""
 
 LEAST_LOGIT = -60.0
 """Floor of logits before exp: exp(-60) is still a normal float32, so Sinkhorn can reach every class."""
@@ -10,10 +10,10 @@ TIM_EPSILON = 1e-12
 """Added to probabilities under a logarithm or a power."""
 
 TIM_LEAST = 1e-30
-"""Floor of a class's mean probability, should all of its probabilities underflow."""
+"""Floor of a class's mean probability, in case all of its probabilities underflow."""
 
 MANIFOLD_EPSILON = 1e-12
 """Added to the degrees of the graph of adaptive manifold."""
 
 OPEN_SET_SPREADS = 20
-"""Averages over neighbours in bms-open; at spread 0.7 all but 0.7^20 of the evidence has arrived."""
+"""Number of averages over neighbours in bms-open; at spread 0.7 all but 0.7^20 of the evidence is propagated."""
