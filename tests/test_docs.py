@@ -164,7 +164,7 @@ def test_the_backbones_page_turns_a_folder_into_a_table_of_labels(tmp_path, monk
     for number, name in enumerate(["cat", "dog", "owl"]):
         for index in range(20):
             noise = np.random.default_rng([number, index]).integers(0, 40, (32, 32, 3))
-            place = tmp_path / "photos" / (name if index < 3 else "unknown") / f"{name}-{index}.png"
+            place = tmp_path / "photos" / (name if index < 3 else "_unlabeled") / f"{name}-{index}.png"
             place.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray((noise + 200 * np.eye(3)[number]).astype(np.uint8)).save(place)
     torch.manual_seed(0)
@@ -178,7 +178,7 @@ def test_the_backbones_page_turns_a_folder_into_a_table_of_labels(tmp_path, monk
     header, *lines = (tmp_path / "labels.csv").read_text().splitlines()
     assert header == "image,label,probability"
     assert len(lines) == 3 * 17
-    assert all(line.split(",")[1] == line.split(",")[0].removeprefix("unknown/").partition("-")[0] for line in lines)
+    assert all(line.split(",")[1] == line.split(",")[0].removeprefix("_unlabeled/").partition("-")[0] for line in lines)
 
 
 @pytest.mark.slow

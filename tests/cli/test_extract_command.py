@@ -63,13 +63,24 @@ def test_published_weights_and_base_means_go_into_a_bank(tmp_path, photos):
     given = ("--backbone", "wrn-28-10", "--set", "depth=10", "--set", "widen=1", "--weights", tmp_path / "470.tar")
     size = ("--size", 24, "--mean", "0.5,0.5,0.5", "--std", "0.25,0.25,0.25")
     base, novel = tmp_path / "base.safetensors", tmp_path / "novel.safetensors"
-    assert sinkshot("extract", photos, *given, *size, "--out", base).returncode == 0
+    first = sinkshot("extract", photos, *given, *size, "--out", base)
+    assert first.returncode == 0
+    assert "guessed" not in first.stderr
     done = sinkshot("extract", photos, *given, *size, "--base-means", base, "--out", novel)
     assert done.returncode == 0, done.stderr
     assert "48 rows x 64 of 4 classes, float16, by wrn-28-10" in done.stdout
     bank = load(novel)
     np.testing.assert_allclose(bank.base[""], bank.features.mean(axis=0), rtol=1e-4, atol=1e-6)
     assert "24 pixels" in bank.meta["made"]
+
+
+def test_a_guessed_normalisation_is_told(tmp_path, photos):
+    network = build("wrn-28-10", depth=10, widen=1)
+    torch.save(network.state_dict(), tmp_path / "weights.pt")
+    given = ("--backbone", "wrn-28-10", "--set", "depth=10", "--set", "widen=1", "--weights", tmp_path / "weights.pt")
+    done = sinkshot("extract", photos, *given, "--size", 24, "--out", tmp_path / "bank.safetensors")
+    assert done.returncode == 0, done.stderr
+    assert "guessed as ImageNet's; --mean and --std set others" in done.stderr
 
 
 def test_broken_images_are_named_all_at_once_before_anything_starts(tmp_path, photos, weights):

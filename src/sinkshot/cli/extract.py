@@ -35,7 +35,10 @@ def extract(  # long: one parameter for each option
     ] = None,
     size: Annotated[int | None, typer.Option(help="Image size in pixels.  [default: as trained]")] = None,
     margin: Annotated[
-        float, typer.Option(help="Resize the short side to margin x size before the centre crop.")
+        float,
+        typer.Option(
+            help="Reduce the short side to margin x size before the centre crop; small images stay as they are."
+        ),
     ] = 1.15,
     batch: Annotated[int, typer.Option(help="Batch size.")] = 256,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or another torch device.")] = "auto",
@@ -79,6 +82,8 @@ def extract(  # long: one parameter for each option
         mean=found.mean if mean is None else triple(_numbers("--mean", mean)),
         std=found.std if std is None else triple(_numbers("--std", std)),
     )
+    if note := _guess(weights, mean, std):
+        say(note)
     side = found.size if size is None else size
     listed = datasets.load(images, layout, split, data_set=data_set, size=side, margin=margin)
     with ProgressReporter() as reporter:
@@ -117,6 +122,16 @@ def _show(done: Extracted, backbone: Backbone, classes: int, store: str, as_json
     out().print(
         f"{done.path}: {done.rows:,} rows x {done.width} of {classes} classes, {store}, by {backbone.name}; "
         f"{speed:,.0f} images/s"
+    )
+
+
+def _guess(weights: Path | None, mean: str | None, std: str | None) -> str:
+    """Return what was guessed about the images: files of others do not say how theirs were normalised."""
+    told = weights is None or weights.suffix.lower() == ".safetensors" or (mean is not None and std is not None)
+    return (
+        ""
+        if told
+        else f"{weights}: mean and spread of its images are guessed as ImageNet's; --mean and --std set others"
     )
 
 
