@@ -1,18 +1,33 @@
-"""Make large pools from a bank by blending its rows, for benchmarks of one pool of 50,000 rows and more."""
+"""One large pool: make it from a bank by blending rows, and measure a fit of `FewShotClassifier` to it.
+
+    python benchmarks/large_pool.py --rows 50000 --unknown 0.5
+
+prints one line of JSON: seconds, processor seconds (of all threads), memory beyond the data, accuracy, the share of
+rows called unknown, though every row belongs to a class, and a checksum of the answers.
+"""
 
 from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import time
+import warnings
+import zlib
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import sinkshot
+from sinkshot import FewShotClassifier
+from sinkshot.errors import DataWarning
 
 BUNDLED = "cifar-fs_wrn-28-10_novel"
 
 
-def blended_rows(
-    rows: int, *, name: str = BUNDLED, ways: int | None = None, seed: int = 0
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def blended_rows(rows: int, *, name: str = BUNDLED, seed: int = 0) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Return features [rows, d] and their classes [rows].
 
     Each row is a random blend of two rows of one class of a bank, so rows are as many as wanted, all different, and lie
@@ -21,7 +36,7 @@ def blended_rows(
     bank = sinkshot.load(name)
     rng = np.random.default_rng(seed)
     features, labels = np.asarray(bank.features), np.asarray(bank.labels)
-    classes = ways or len(bank.class_names)
+    classes = len(bank.class_names)
     truth = rng.permutation(rows) % classes
     members = [np.flatnonzero(labels == code) for code in range(classes)]
     made = np.empty((rows, features.shape[1]), dtype=np.float32)
@@ -43,3 +58,43 @@ def few_labels(truth: NDArray[np.int64], shots: int, seed: int = 0) -> NDArray[n
         chosen = rng.choice(np.flatnonzero(truth == code), size=shots, replace=False)
         labels[chosen] = code
     return labels
+
+
+def measure_fit(rows: int, unknown: float | None, threads: int) -> dict[str, Any]:
+    """Fit a classifier to a pool and return what that took; `checksum` tells whether answers are the same."""
+    os.environ["SINKSHOT_THREADS"] = str(threads)
+    features, truth = blended_rows(rows)
+    labels = few_labels(truth, 5)
+    FewShotClassifier(unknown=unknown).fit(features[:5_000], labels[:5_000])  # compiles
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    wall, processor = time.perf_counter(), time.process_time()
+    model = FewShotClassifier(unknown=unknown).fit(features, labels)
+    pool = labels < 0
+    return {
+        "rows": rows,
+        "width": features.shape[1],
+        "threads": threads,
+        "unknown": unknown,
+        "seconds": round(time.perf_counter() - wall, 1),
+        "processor_seconds": round(time.process_time() - processor, 1),
+        "mebibytes": round((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024),
+        "accuracy": float(np.mean(model.label_distributions_[pool].argmax(axis=1) == truth[pool])),
+        "rejected": float(np.mean(model.unknown_[pool] > 0.5)),
+        "checksum": zlib.crc32(model.label_distributions_.tobytes() + model.unknown_.tobytes()),
+        "load": round(os.getloadavg()[0], 1),
+    }
+
+
+def main() -> None:
+    """Fit once and print one line of JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=50_000)
+    parser.add_argument("--unknown", type=float)
+    parser.add_argument("--threads", type=int, default=2)
+    given = parser.parse_args()
+    warnings.simplefilter("ignore", DataWarning)  # a sample of few labels may contradict the answer
+    print(json.dumps(measure_fit(given.rows, given.unknown, given.threads)))
+
+
+if __name__ == "__main__":
+    main()

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ import numpy as np
 from large_pool import blended_rows, few_labels
 from numpy.typing import NDArray
 
+from sinkshot.kernels.nearest_rows_faiss import nearest_rows_by_cells
 from sinkshot.kernels.sinkshot_large import large_pool, sparse_graph
 from sinkshot.methods.algebra import Rows, one_hot
 from sinkshot.methods.sinkshot import run_steps
@@ -56,16 +58,10 @@ def faiss_flat(x: NDArray[np.float32], threads: int) -> Numbers:
 
 
 def faiss_ivf(x: NDArray[np.float32], threads: int) -> Numbers:
-    """Inverted lists of faiss: 4 sqrt(N) cells, of which 32 are searched."""
-    import faiss
-
-    faiss.omp_set_num_threads(threads)
-    cells = int(4 * len(x) ** 0.5)
-    index = faiss.IndexIVFFlat(faiss.IndexFlatIP(x.shape[1]), x.shape[1], cells, faiss.METRIC_INNER_PRODUCT)
-    index.train(x)
-    index.add(x)
-    index.nprobe = 32
-    return without_itself(index.search(x, K + 1)[1])
+    """Inverted lists of faiss, as we use them above 100,000 rows."""
+    with ThreadPoolExecutor(threads) as pool:
+        blocks = [x[at : at + 1_024] for at in range(0, len(x), 1_024)]
+        return nearest_rows_by_cells(blocks, K, pool)[1].astype(np.int64)
 
 
 def faiss_hnsw(x: NDArray[np.float32], threads: int) -> Numbers:
@@ -147,7 +143,7 @@ def labels_of(x: NDArray[np.float32], truth: Numbers, numbers: Numbers) -> Numbe
     place[order] = np.arange(len(order))
     supports = int((given >= 0).sum())
     x, numbers = x[order], place[np.maximum(numbers, 0)][order]
-    cosines = np.einsum("nd,nkd->nk", x, x[numbers], optimize=True) if len(x) < 10_000 else _cosines(x, numbers)
+    cosines = np.stack([np.einsum("nd,nd->n", x, x[column]) for column in numbers.T], axis=1)
     way = int(truth.max()) + 1
     task = Task(x[None, :supports], given[order][None, :supports], x[None, supports:], way)
     with large_pool(task) as pool:
@@ -158,15 +154,13 @@ def labels_of(x: NDArray[np.float32], truth: Numbers, numbers: Numbers) -> Numbe
     return np.asarray(scores.probabilities[0].argmax(axis=-1))
 
 
-def _cosines(x: NDArray[np.float32], numbers: Numbers) -> NDArray[np.float32]:
-    return np.stack([np.einsum("nd,nd->n", x, x[column]) for column in numbers.T], axis=1)
-
-
-def compare(rows: int, folder: Path) -> dict[str, Any]:
-    """Run every search in processes of its own and compare what they found."""
+def compare(rows: int, folder: Path, only: str = "") -> dict[str, Any]:
+    """Run searches, each in processes of its own, and compare what they found with what ours finds."""
     x, truth = prepared(rows)
     exact, expected, table = None, None, []
     for name, (_, package) in SEARCHES.items():
+        if exact is not None and only not in name:
+            continue
         runs, found = [], []
         for threads in (2, 1):
             out = str(folder / "found.npy")
@@ -222,6 +216,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--out", default="neighbours.json")
+    parser.add_argument("--only", default="", help="searches whose names hold this word, beside ours")
     parser.add_argument("--page", help="print a written comparison as Markdown")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--threads", type=int, default=2, help=argparse.SUPPRESS)
@@ -234,7 +229,7 @@ def main() -> None:
         import tempfile
 
         with tempfile.TemporaryDirectory() as folder:
-            measured = compare(given.rows, Path(folder))
+            measured = compare(given.rows, Path(folder), given.only)
         Path(given.out).write_text(json.dumps(measured, indent=1) + "\n")
 
 

@@ -115,6 +115,16 @@ if __name__ == "__main__":
         reproduce("--scheduler", cluster.scheduler_address)
     assert pathlib.Path("sinkshot-report/index.html").is_file()
 """
+FAISS = """
+import numpy as np
+from sinkshot import FewShotClassifier
+from sinkshot.kernels import sinkshot_large
+sinkshot_large.EXACT = 4_000
+truth = np.arange(5_000) % 4
+x = np.random.default_rng(0).gamma(1 + 2.0 * (truth[:, None] == np.arange(32) % 4))
+model = FewShotClassifier().fit(x, np.where(np.arange(5_000) < 20, truth, -1))
+assert sinkshot_large.has_faiss() and np.mean(model.transduction_ == truth) > 0.95
+"""
 PARQUET = """
 reproduce()
 import pyarrow.parquet
@@ -158,6 +168,7 @@ TRIALS = {
     "gpu": GPU,
     "jax": JAX,
     "dask": STUDY + DASK,
+    "faiss": FAISS,
     "parquet": STUDY + PARQUET,
     "images": IMAGES + LABEL + LABEL_IMAGES,
     "text": LABEL + LABEL_TEXTS,

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
+import sinkshot
 from sinkshot import Task
 from sinkshot.kernels import sinkshot_large
 from sinkshot.kernels.nearest_rows import nearest_rows
+from sinkshot.kernels.nearest_rows_faiss import nearest_rows_by_cells
 from sinkshot.methods._graph import neighbour_graph
 from sinkshot.methods.algebra import rows_of
 from sinkshot.methods.sinkshot import is_large, of_large_pool, run_steps
+from sinkshot.preprocess import parse, run
 from sinkshot.settings.sinkshot import SETTINGS
 
 
@@ -27,6 +32,17 @@ def pool(rows, width=48, way=6, strangers=0.0, dtype=np.float64, seed=0):
     parts = [centres[k] + rng.normal(size=(len(k), width)) for k in (labels, truth)]
     support, query = (part / np.linalg.norm(part, axis=1, keepdims=True) for part in parts)
     return Task(support[None].astype(dtype), labels[None], query[None].astype(dtype), way)
+
+
+def real_pool(rows):
+    """Return one task of rows of the bundled bank, five of each class labelled."""
+    bank = sinkshot.load("cifar-fs_wrn-28-10_novel")
+    chosen = np.random.default_rng(0).permutation(len(bank.labels))[:rows]
+    x, labels = run(np.asarray(bank.features)[chosen], parse("PEMnE")).x, np.asarray(bank.labels)[chosen]
+    way = len(bank.class_names)
+    support = np.concatenate([np.flatnonzero(labels == code)[:5] for code in range(way)])
+    query = np.setdiff1d(np.arange(rows), support)
+    return Task(x[None, support], labels[None, support], x[None, query], way)
 
 
 def readable(task):
@@ -96,6 +112,31 @@ def test_of_equal_rows_the_first_are_nearest():
     assert (numbers[3:] == [0, 1, 2]).all()
 
 
+def test_labels_on_the_approximate_graph_are_those_on_the_exact_one(monkeypatch):
+    pytest.importorskip("faiss")
+    task = real_pool(6_000)
+    expected = of_large_pool(task, SETTINGS)
+    monkeypatch.setattr(sinkshot_large, "EXACT", 5_000)
+    answers = []
+    for count in (1, 3):
+        monkeypatch.setattr(sinkshot_large, "workers", lambda count=count: count)
+        answers.append(of_large_pool(task, SETTINGS))
+    np.testing.assert_array_equal(answers[0].probabilities, answers[1].probabilities)  # whatever the threads
+    assert (answers[0].probabilities != expected.probabilities).any()
+    same = answers[0].probabilities.argmax(-1) == expected.probabilities.argmax(-1)
+    assert same.mean() >= 0.995
+
+
+def test_equal_rows_are_found_by_cells_too():
+    pytest.importorskip("faiss")
+    x = np.concatenate([np.ones((300, 4)), np.eye(4)[np.arange(100) % 4]])
+    with ThreadPoolExecutor(2) as threads:
+        cosines, numbers = nearest_rows_by_cells([x[:256], x[256:]], 6, threads)
+    assert numbers.shape == cosines.shape == (400, 6)
+    assert (numbers != np.arange(400)[:, None])[cosines > 0].all()
+    np.testing.assert_allclose(cosines[:300], 1, atol=1e-6)
+
+
 def test_rows_of_zeros_and_equal_rows_get_an_answer():
     task = pool(500)
     query = task.query.copy()
@@ -111,3 +152,49 @@ def test_a_few_rows_get_an_answer_too():
     for rows in (1, 2, 5):
         scores = of_large_pool(pool(rows, way=2), SETTINGS)
         np.testing.assert_allclose(scores.probabilities.sum(-1), 1)
+
+
+LARGE_FIT = """
+import resource, sys, time
+import numpy as np
+import sinkshot
+from sinkshot import FewShotClassifier
+bank = sinkshot.load("cifar-fs_wrn-28-10_novel")
+features, labels = np.asarray(bank.features), np.asarray(bank.labels)
+rng = np.random.default_rng(0)
+first = rng.integers(0, len(labels), size=int(sys.argv[1]))
+second = rng.integers(0, 600, size=len(first)) + 600 * (first // 600)  # of the same class: 600 rows each, in order
+x = np.empty((len(first), features.shape[1]), dtype=np.float32)
+for at in range(0, len(first), 4096):
+    some = slice(at, at + 4096)
+    x[some] = 0.5 * (features[first[some]] + features[second[some]])
+y = np.full(len(x), -1)
+for code in range(20):
+    y[np.flatnonzero(labels[first] == code)[:5]] = code
+FewShotClassifier(unknown=0.5).fit(x[:6_000], np.where(np.arange(6_000) < 2_000, labels[first[:6_000]], -1))  # compiles
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+start = time.perf_counter()
+model = FewShotClassifier(unknown=0.5).fit(x, y)
+print(time.perf_counter() - start, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+assert np.mean(model.label_distributions_.argmax(axis=1) == labels[first]) > 0.7
+"""
+
+
+def large_fit(rows):
+    """Seconds and mebibytes that a fit to so many rows takes."""
+    command = [sys.executable, "-W", "ignore", "-c", LARGE_FIT, str(rows)]
+    return map(float, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize(("rows", "most"), [(50_000, 30), (100_000, 75)])
+def test_a_large_pool_takes_seconds_and_less_than_a_gibibyte(rows, most):
+    seconds, mebibytes = large_fit(rows)
+    assert mebibytes < 1024
+    assert seconds < most
+
+
+@pytest.mark.slow
+def test_the_memory_of_a_fit_grows_with_the_rows_and_not_with_their_square():
+    _, mebibytes = large_fit(15_000)  # 37 MiB of features; a float32 matrix of all pairs would take 858
+    assert mebibytes < 400

@@ -8,6 +8,7 @@ do not depend on the number of threads.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -20,12 +21,15 @@ from scipy import sparse
 
 from sinkshot.kernels.jit import workers
 from sinkshot.kernels.nearest_rows import Lists, nearest_rows
+from sinkshot.kernels.nearest_rows_faiss import has_faiss, nearest_rows_by_cells
 from sinkshot.task import Task
 from sinkshot.threads import ONE_BLAS_THREAD
 
 Floats = NDArray[np.floating[Any]]
 
+_LOG = logging.getLogger("sinkshot")
 _BLOCK = 1_024  # rows
+EXACT = 100_000  # rows up to which all pairs are compared: less than a minute on two cores
 
 
 @dataclass(frozen=True)
@@ -76,9 +80,17 @@ class LargePool:
         return np.concatenate([np.einsum("nd,nd->n", block, block) for block in self.blocks])[None]
 
     def nearest(self, count: int) -> Lists:
-        """Return cosines and numbers of every row's nearest others, [N, count], or fewer where there are fewer rows."""
+        """Return cosines and numbers of every row's nearest others, [N, count], or fewer where there are fewer rows.
+
+        They are exact up to `EXACT` rows, and beyond where faiss is not installed.
+        """
         rows = sum(len(block) for block in self.blocks)
-        return nearest_rows(self.blocks, min(count, rows - 1), self.pool, self.workers)
+        count = min(count, rows - 1)
+        if rows > EXACT and has_faiss():
+            return nearest_rows_by_cells(self.blocks, count, self.pool)
+        if rows > EXACT:
+            _LOG.info("comparing all pairs of %d rows; with faiss (pip install 'sinkshot[faiss]') it is quicker", rows)
+        return nearest_rows(self.blocks, count, self.pool, self.workers)
 
 
 @contextmanager
