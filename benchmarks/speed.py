@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 import sinkshot
-from sinkshot import FeatureBank, Recipe, evaluate
+from sinkshot import METHODS, FeatureBank, Recipe, evaluate
 from sinkshot.preprocess import parse, run
 
 BUNDLED = "cifar-fs_wrn-28-10_novel"
@@ -201,6 +201,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("bench"))
     parser.add_argument("--episodes", type=int, default=10_000)
     parser.add_argument("--quick", action="store_true", help="fewer episodes, no growth, no memory")
+    parser.add_argument("--methods", nargs="+", help="rates of these methods alone, with no growth and no memory")
     parser.add_argument("--million", action="store_true", help="a million episodes, for their memory")
     parser.add_argument("--device", default="cpu", help="cuda adds the GPU engines")
     args = parser.parse_args()
@@ -218,9 +219,9 @@ def main() -> None:
     engines = [("numpy", "cpu", 200), ("numba", "cpu", episodes)]
     if args.device != "cpu":
         engines += [("torch", args.device, episodes), ("triton", args.device, episodes)]
-    for method, shot in CASES:
+    for method, shot in [case for case in CASES if args.methods is None or case[0] in args.methods]:
         for engine, device, count in engines:
-            if engine == "triton" and not method.startswith("bms"):
+            if engine == "triton" and not METHODS[method].fused:
                 continue
             one = measure(bank, method, Recipe(shot=shot, episodes=count), engine, device)
             report["cases"].append({**asdict(one), **_ratios(one, report["cases"])})
@@ -232,7 +233,7 @@ def main() -> None:
                 flush=True,
             )
     report["scikit_learn"] = {str(shot): scikit_learn_loop(bank, shot, 100) for shot in (1, 5)}
-    if not args.quick:
+    if not args.quick and args.methods is None:
         report["growth"] = growth(bank, "numba", 2000)
         report["width"] = width_ratios(bank)
         report["memory"] = {engine: peak_memory(engine, 2000) for engine in ("numpy", "numba")}

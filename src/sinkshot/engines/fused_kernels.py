@@ -91,8 +91,15 @@ def _sinkshot_numba(asked: Question) -> Scores:
     return Scores(*sinkshot_episodes(*arrays, **options))
 
 
+def _sinkshot_triton(asked: Question) -> Scores:
+    from sinkshot.kernels.sinkshot_triton import sinkshot_episodes
+
+    arrays, options = _sinkshot_arguments(asked)
+    return Scores(*sinkshot_episodes(*arrays, **options))
+
+
 KERNELS = {
     "bms": FusedKernel(_bms_numba, _bms_triton, lambda job: bms_epochs(job) + 1, _bms_takes),
-    "sinkshot": FusedKernel(_sinkshot_numba, None, lambda _: 2 * SETTINGS.steps, centres_by_classes=True),
+    "sinkshot": FusedKernel(_sinkshot_numba, _sinkshot_triton, lambda _: 2 * SETTINGS.steps, centres_by_classes=True),
 }
 """By the names that methods use."""

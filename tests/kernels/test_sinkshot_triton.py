@@ -1,0 +1,118 @@
+"""The method `sinkshot` on the GPU engine: the answers of the readable code.
+
+Where there is no GPU, triton interprets the kernels at tiny sizes, in a process of its own (see `test_bms_triton`).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sinkshot import Recipe, Task, evaluate
+from sinkshot.methods import get
+from sinkshot.preprocess import apply
+from sinkshot.settings.sinkshot import SETTINGS
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+GPU, INTERPRETED = torch.cuda.is_available(), os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = "cuda" if GPU and not INTERPRETED else "cpu"
+if DEVICE == "cuda" or INTERPRETED:
+    from sinkshot.kernels import sinkshot_triton
+
+runs = pytest.mark.skipif(DEVICE == "cpu" and not INTERPRETED, reason="runs interpreted, in a process of its own")
+on_a_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(DEVICE == "cuda" or INTERPRETED, reason="the kernels run in this process")
+def test_the_kernels_do_what_they_say_when_interpreted():
+    command = [sys.executable, "-m", "pytest", "-x", "-n", "0", "-W", "ignore::RuntimeWarning", str(Path(__file__))]
+    done = subprocess.run(command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout
+
+
+def made(way, shots, queries, episodes, seed=0, width=32):
+    """Rows in clusters with some of none, and episodes of them: supports, their labels, queries."""
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(way + 1, width))
+    each = 3 * (max(shots) + queries)
+    rows = np.concatenate([c + 1.5 * rng.normal(size=(each, width)) for c in centres])
+    support, query = [], []
+    for _ in range(episodes):
+        order = [rng.permutation(each) + c * each for c in range(way + 1)]
+        support.append(np.concatenate([o[:n] for o, n in zip(order, shots, strict=False)]))
+        rest = np.concatenate([o[max(shots) :] for o in order])
+        query.append(rng.permutation(rest)[:queries])
+    labels = np.tile(np.repeat(np.arange(way, dtype=np.int32), shots), (episodes, 1))
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True), (np.int32(support), labels, np.int32(query))
+
+
+def both(rows, arrays, way, chain):
+    """Answers of the kernels, and of the readable code in float64."""
+    steps = {"centre": "Mn" in chain, "class_centre": "Mc" in chain, "normalise": chain.endswith("E")}
+    given = (torch.from_numpy(np.array(a)).to(DEVICE) for a in (rows.astype(np.float32), *arrays))
+    found = sinkshot_triton.sinkshot_episodes(*given, way=way, **steps, settings=SETTINGS)
+    support, labels, query = arrays
+    theirs = get("sinkshot").function(apply(Task(rows[support], labels, rows[query], way), chain))
+    return [part.cpu().numpy() for part in found], (theirs.probabilities, theirs.unknown)
+
+
+@runs
+@pytest.mark.parametrize(
+    ("way", "shots", "queries", "chain"),
+    [
+        (5, (1,) * 5, 40, ""),
+        (5, (2, 1, 3, 1, 2), 31, "McE"),
+        (2, (1, 1), 1, ""),
+        (3, (1, 1, 1), 70, "MnE"),
+        (11, (1,) * 11, 40, "McE"),
+        (4, (1,) * 4, 20, "Mc"),
+    ],
+)
+def test_answers_are_those_of_the_reference(way, shots, queries, chain):
+    rows, arrays = made(way, shots, queries, episodes=2)
+    ours, theirs = both(rows, arrays, way, chain)
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-4)
+
+
+@runs
+def test_equal_rows_and_rows_without_neighbours_are_answered_as_by_the_reference():
+    rng = np.random.default_rng(1)
+    rows = np.zeros((40, 24))
+    rows[:30] = rng.random((3, 24))[np.arange(30) % 3]  # ten copies of three rows: ties
+    rows[30:34] = np.eye(24)[:4] - 0.5 * np.eye(24)[4:8]  # near to few
+    rows[36:] = -rows[:4]  # zero rows before, then rows that point away from all others
+    arrays = np.int32([[0, 1, 2]]), np.int32([[0, 1, 2]]), np.int32([[*range(3, 40)]])
+    ours, theirs = both(rows, arrays, 3, "")
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-4)
+
+
+@runs
+def test_parts_of_bounded_memory_give_the_same_answers(monkeypatch):
+    rows, arrays = made(3, (1, 2, 1), 12, episodes=3)
+    whole, _ = both(rows, arrays, 3, "")
+    monkeypatch.setattr(sinkshot_triton, "_GRAM_BYTES", 1)
+    parts, _ = both(rows, arrays, 3, "")
+    for a, b in zip(parts, whole, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@on_a_gpu
+@pytest.mark.parametrize("shot", [1, 5])
+@pytest.mark.parametrize("chain", ["PEMbE", "PEMcE"])
+@pytest.mark.parametrize("protocol", ["balanced", "dirichlet", "long-tail"])
+def test_an_evaluation_on_the_gpu_gives_the_metrics_of_the_readable_code(bundled, protocol, chain, shot):
+    recipe = Recipe(protocol, shot=shot, episodes=200)
+    hyper = {"method": "sinkshot", "preprocess": chain}
+    a, b = (evaluate(bundled, recipe, engine=e, device=d, **hyper) for e, d in (("triton", "cuda"), ("numpy", "cpu")))
+    assert np.isclose(a.per_episode, b.per_episode).mean() > 0.98
+    assert abs(a.ece - b.ece) < 1e-3
