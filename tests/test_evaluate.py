@@ -223,7 +223,7 @@ def test_no_episode_is_refused_and_a_single_one_warned_of(blobs):
     for nothing in (Recipe(way=4, query=5, episodes=0), SMALL.draw(blobs.labels)[5:5]):
         with pytest.raises(InputError, match="at least one episode"):
             evaluate(blobs, nothing, method="ncm")
-    with pytest.warns(DataWarning, match="no interval"):
+    with pytest.warns(DataWarning, match="no confidence interval"):
         evaluate(blobs, Recipe(way=4, query=5, episodes=1), method="ncm")
 
 
@@ -263,7 +263,7 @@ def test_zero_rows_are_counted_in_one_warning(blobs):
         ({"method": "bms", "preprocess": "PEXE"}, "'XE'"),
         ({"method": "bms", "engine": "numppy"}, "did you mean 'numpy'"),
         ({"method": "ncm", "preprocess": "PEMbE"}, "--base FILE"),
-        ({"method": "ncm", "device": "cuda", "engine": "numpy"}, "runs on the cpu"),
+        ({"method": "ncm", "device": "cuda", "engine": "numpy"}, "runs on the CPU"),
         ({"method": "ncm", "device": "cdua"}, "cannot use the device"),
     ],
     ids=str,

@@ -139,7 +139,7 @@ def test_unknown_names_come_with_the_nearest_known_ones(tmp_path, words, near):
     [
         (("--protocol", "dirichlet", "--alpha", "0"), "alpha must be a number above 0; 0.0 was given"),
         (("--protocol", "dirichlet", "--alpha", "nan"), "alpha must be a number above 0; nan was given"),
-        (("--protocol", "long-tail", "--ratio", "0.9"), "ratio must be at least 1"),
+        (("--protocol", "long-tail", "--ratio", "0.9"), "ratio (largest to smallest class) must be at least 1"),
         (("--protocol", "long-tail", "--query", "12"), "the largest class of a long tail"),
     ],
 )
