@@ -105,7 +105,7 @@ def test_without_pyarrow_parquet_is_left_out_with_a_word(tmp_path: Path, monkeyp
 
 def test_a_folder_that_cannot_be_made_is_said_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="cannot be made"):
+    with pytest.raises(InputError, match="cannot create the folder"):
         write_report(tmp_path / "file" / "report", outcome_of([], {}, {}))
 
 

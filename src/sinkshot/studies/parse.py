@@ -196,7 +196,7 @@ class _Reader:
         for key in ("method", "label", "values"):
             if key in row:
                 raise self.document.error(
-                    (*path, key), f"a row of several methods cannot have a {key}; use a separate row."
+                    (*path, key), f"a row of several methods cannot have the key {key!r}; use a separate row."
                 )
         if isinstance(wanted, list):
             chosen = wanted
