@@ -111,6 +111,13 @@ def test_methods_lists_every_method():
     assert "Algorithms 1 and 2" in sinkshot("methods").stdout
 
 
+def test_the_list_of_commands_has_whole_sentences():
+    listed = sinkshot("--help").stdout.partition("Commands:")[2].partition("Start with")[0].split("\n")
+    lines = [line for line in listed if line.strip()]
+    assert len(lines) >= 11
+    assert [line for line in lines if not line.endswith(".") or line.endswith("...")] == []
+
+
 def test_help_has_an_example_for_every_command():
     for command in ("eval", "info", "convert", "methods", "demo"):
         assert "Example: sinkshot" in sinkshot(command, "--help").stdout

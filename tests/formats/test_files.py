@@ -42,7 +42,7 @@ def test_an_empty_file_and_a_folder_are_named_as_such(tmp_path, suffix):
     (tmp_path / f"folder{suffix}").mkdir()
     with pytest.raises(InputError, match=rf"empty{suffix} is empty \(0 bytes\)"):
         load(tmp_path / f"empty{suffix}")
-    with pytest.raises(InputError, match=rf"folder{suffix} is a folder"):
+    with pytest.raises(InputError, match=rf"folder{suffix} is a folder; give a file of features"):
         load(tmp_path / f"folder{suffix}")
 
 

@@ -48,6 +48,8 @@ def label(
     column `label` that is mostly empty. Results go to `labels/`: labels.csv, report.html and more.
 
     Example: sinkshot label photos
+
+    Example: sinkshot label questions.csv --text question
     """
     from sinkshot.label.run import label as run
 

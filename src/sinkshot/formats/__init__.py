@@ -119,7 +119,7 @@ def must_be_readable(file: Path) -> None:
     except (OSError, ValueError) as error:
         raise InputError(f"{str(file)!r} cannot be opened: {getattr(error, 'strerror', None) or error}.") from error
     if stat.S_ISDIR(found.st_mode):
-        raise InputError(f"{file} is a folder; give a file in it.")
+        raise InputError(f"{file} is a folder; give a file of features. `sinkshot extract` makes one from images.")
     if not stat.S_ISREG(found.st_mode):
         raise InputError(f"{file} is not a regular file; copy its content into one first.")
     if found.st_size == 0:
