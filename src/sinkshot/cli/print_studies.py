@@ -73,7 +73,9 @@ def _missing_files(studies: Sequence[Study], catalogue: Catalogue) -> list[str]:
 def print_tables(outcome: RunResult) -> None:
     """Print the measured numbers of every sheet, with the paper's in brackets if it is of the same bank."""
     console = out()
-    console.print("Accuracy (AUROC) in percent ± 95 % CI half-width; the paper's in brackets.")
+    console.print(
+        "In percent ± 95 % CI half-width, accuracy unless a table names another metric; a paper's values in brackets."
+    )
     for study in outcome.studies:
         for sheet in study.sheets if study.kind != "leaderboard" else ():
             rows = [row for row in sheet.rows if any(_measured(entry, outcome) for entry in row.entries)]
@@ -121,7 +123,7 @@ def _number(entry: Entry, outcome: RunResult) -> tuple[float, float | None] | No
 
 
 def print_claims(outcome: RunResult) -> None:
-    """Print which of the paper's claims hold, as far as they could be measured."""
+    """Print which claims of the studies hold, as far as they could be measured."""
     judgements = list(outcome.judged())
     if not judgements:
         return
@@ -130,7 +132,7 @@ def print_claims(outcome: RunResult) -> None:
         table.add_column(title, no_wrap=not title)
     for study, one in judgements:
         table.add_row(_SIGNS[one.verdict], f"{study.where or study.name}: {one.claim.text}", one.sheet)
-    out().print("\nDo the paper's claims hold here? (The report has the evidence.)", style="bold")
+    out().print("\nDo the claims hold here? (? means undecided; the report has the evidence.)", style="bold")
     out().print(table)
 
 
