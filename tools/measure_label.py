@@ -71,6 +71,7 @@ def rival(make: Callable[[], Any]) -> Fit:
         model, pool = make(), codes == -1
         model.fit(unit, codes) if isinstance(model, LabelSpreading) else model.fit(unit[~pool], codes[~pool])
         found = model.predict_proba(unit[pool])
+        found = np.nan_to_num(found, nan=1 / found.shape[1])  # LabelSpreading divides 0 by 0 for rows far from all
         return found, 1 - found.max(axis=1)
 
     return fit
