@@ -156,6 +156,29 @@ def test_threads_change_nothing(blobs, monkeypatch, name):
     np.testing.assert_array_equal(results[0].per_episode, results[1].per_episode)
 
 
+@pytest.mark.parametrize(
+    ("name", "engine"), [("ncm", "numpy"), ("ncm", "numba"), ("bms", "numba"), ("kmeans", "numpy")]
+)
+def test_a_bank_too_large_to_copy_gives_the_same_numbers(blobs, monkeypatch, name, engine):
+    recipe = Recipe(way=4, shot=2, query=5, episodes=60, protocol="dirichlet")
+    whole = evaluate(blobs, recipe, method=name, preprocess="PEMnE", engine=engine)
+    monkeypatch.setattr("sinkshot.engines.base.LARGE", 0)
+    drawn = evaluate(blobs, recipe, method=name, preprocess="PEMnE", engine=engine)
+    np.testing.assert_array_equal(whole.per_episode, drawn.per_episode)
+
+
+def test_faults_of_a_bank_too_large_to_copy_are_those_of_its_rows(blobs, monkeypatch):
+    monkeypatch.setattr("sinkshot.engines.base.LARGE", 0)
+    monkeypatch.setattr("sinkshot.arrays.BLOCK", 3 * blobs.width)
+    features = blobs.features.copy()
+    features[7] = 0
+    with pytest.warns(DataWarning, match="^1 row"):
+        evaluate(replace(blobs, features=features), Recipe(way=4, query=5, episodes=20), method="ncm", preprocess="E")
+    features[8, 1] = -1
+    with pytest.raises(InputError, match="row 8, column 1 is -1"):
+        evaluate(replace(blobs, features=features), Recipe(way=4, query=5, episodes=20), method="ncm", preprocess="PE")
+
+
 def test_a_process_that_shares_its_machine_takes_no_more_than_its_part(monkeypatch):
     monkeypatch.delenv(LIMIT, raising=False)
     everything = cores()

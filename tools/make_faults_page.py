@@ -1,8 +1,9 @@
 """Put every command into every fault and write what came of it to docs/faults.md.
 
-    python tools/make_faults_page.py [--only COMMAND ...]
+    python tools/make_faults_page.py [--only COMMAND ...] [--faults FAULT ...]
 
-It takes some minutes. Exit code 1: something does not hold, and the page says what.
+It takes some minutes. With --only or --faults, the other cells stay as the page has them. Exit code 1: something does
+not hold, and the page says what.
 """
 
 from __future__ import annotations
@@ -40,24 +41,42 @@ Made by `python tools/make_faults_page.py`; the table itself is `tests/faults/ta
 def main() -> None:
     """Write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="+", choices=COMMANDS, default=list(COMMANDS))
-    names: list[str] = parser.parse_args().only
-    broken: list[str] = []
-    lines = [f"| fault | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]
+    parser.add_argument("--only", nargs="+", choices=COMMANDS, default=list(COMMANDS), help="commands")
+    parser.add_argument("--faults", nargs="+", choices=FAULTS, default=list(FAULTS))
+    given = parser.parse_args()
+    cells, broken = _read()
     with tempfile.TemporaryDirectory() as scratch:
         harness = Harness(Path(scratch))
-        for fault_name, fault in FAULTS.items():
-            cells = [_cell(harness, name, fault_name, fault, broken) for name in names]
-            lines.append(f"| {fault.what} | {' | '.join(cells)} |")
-            print(lines[-1], flush=True)
-    text = HEAD + "\n".join(lines) + "\n"
-    if broken:
-        text += "\n## What does not hold\n\n" + "\n".join(f"- {sentence}" for sentence in broken) + "\n"
-    if names == list(COMMANDS):
-        PAGE.write_text(text, encoding="utf-8")
+        for fault_name in given.faults:
+            fault = FAULTS[fault_name]
+            for name in given.only:
+                begin = f"`{name}`, {fault.what}: "
+                broken = [sentence for sentence in broken if not sentence.startswith(begin)]
+                cells[name, fault.what] = _cell(harness, name, fault_name, fault, broken)
+            print(f"{fault.what}: {' '.join(cells[name, fault.what] for name in given.only)}", flush=True)
+            _write(cells, broken)
     for sentence in broken:
         print(sentence)
     sys.exit(1 if broken else 0)
+
+
+def _read() -> tuple[dict[tuple[str, str], str], list[str]]:
+    """Return the cells of the page by command and fault, and what does not hold."""
+    lines = PAGE.read_text(encoding="utf-8").splitlines() if PAGE.exists() else []
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
+    names = rows[0][1:] if rows else []
+    cells = {(name, row[0]): cell for row in rows[1:] for name, cell in zip(names, row[1:], strict=True)}
+    return cells, [line.removeprefix("- ") for line in lines if line.startswith("- `")]
+
+
+def _write(cells: dict[tuple[str, str], str], broken: list[str]) -> None:
+    lines = [f"| fault | {' | '.join(COMMANDS)} |", f"|---|{'---|' * len(COMMANDS)}"]
+    for what in (fault.what for fault in FAULTS.values()):
+        lines += [f"| {what} | {' | '.join(cells.get((name, what), '') for name in COMMANDS)} |"]
+    text = HEAD + "\n".join(lines) + "\n"
+    if broken:
+        text += "\n## What does not hold\n\n" + "\n".join(f"- {sentence}" for sentence in broken) + "\n"
+    PAGE.write_text(text, encoding="utf-8")
 
 
 def _cell(harness: Harness, name: str, fault_name: str, fault: Fault, broken: list[str]) -> str:

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from sinkshot.arrays import blocks
 from sinkshot.errors import InputError
-from sinkshot.statistics import skewness
+from sinkshot.statistics import skewness_by_blocks
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -214,7 +214,7 @@ def describe(bank: FeatureBank) -> dict[str, Any]:
         "share_of_zeros": zeros / x.size,
         "negative": negative,
         "sparsity": _mean(sparsity),
-        "skew": {"raw": _skew(x, 1.0), "sqrt": None if negative else _skew(x, 0.5)},
+        "skew": {"raw": _skew(x), "sqrt": None if negative else _skew(x, np.sqrt)},
         "base": sorted(bank.base),
         "meta": dict(bank.meta),
     }
@@ -276,6 +276,8 @@ def _float32(values: Any, rank: int, what: str) -> NDArray[np.float32]:
 def _array(values: Any, what: str) -> NDArray[Any]:
     try:
         return np.asarray(values)
+    except MemoryError:
+        raise
     except Exception as error:  # ragged lists, tensors with a gradient or on a device: the type depends on the library
         raise InputError(f"{what} could not be read as an array: {error} Give a NumPy array.") from error
 
@@ -316,12 +318,9 @@ def _names_of(values: NDArray[Any], rows: NDArray[Any], class_names: Sequence[st
     return tuple(known[value] for value in values.tolist())
 
 
-def _skew(features: NDArray[np.float32], power: float) -> float | None:
-    skews = []
-    for columns in blocks(features.shape[1], features.shape[0]):
-        part = features[:, columns].astype(np.float64) ** power
-        skews.append(skewness(part[:, part.min(axis=0) < part.max(axis=0)]))
-    return _mean(skews)
+def _skew(features: NDArray[np.float32], function: Callable[[Any], Any] | None = None) -> float | None:
+    skews, varies = skewness_by_blocks(features, function)
+    return float(skews[varies].mean()) if varies.any() else None
 
 
 def _mean(parts: list[NDArray[np.floating[Any]]]) -> float | None:

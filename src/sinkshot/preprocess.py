@@ -163,6 +163,7 @@ def run(
     base_mean: BaseMean | None = None,
     statistics: Sequence[tuple[Array, Array | None]] | None = None,
     what: str = "row",
+    first: int = 0,
 ) -> Prepared:
     """Apply a chain to rows.
 
@@ -182,6 +183,8 @@ def run(
         Means and scales of an earlier run, to be used again.
     what : str
         The word for a row in error messages.
+    first : int
+        The number of the first row in error messages, if x is part of a larger array.
 
     Returns
     -------
@@ -206,7 +209,7 @@ def run(
     for i, step in enumerate(steps):
         match step.name:
             case "P":
-                refuse_negative(x, what)
+                refuse_negative(x, what, first)
                 x = (x + EPSILON) ** step.beta
             case "Ps":
                 x = xp.sign(x) * xp.abs(x) ** step.beta
@@ -251,7 +254,7 @@ def _statistics(
     return shift, xp.sqrt(variance + BATCH_NORM_EPSILON)
 
 
-def refuse_negative(x: Array, what: str) -> None:
+def refuse_negative(x: Array, what: str, first_row: int = 0) -> None:
     """Raise the error for negative entries under P, naming the first."""
     xp = array_namespace(x)
     below = x < 0
@@ -262,7 +265,7 @@ def refuse_negative(x: Array, what: str) -> None:
     row, column = divmod(first, width)
     value = float(xp.reshape(x, (-1,))[first])
     raise InputError(
-        f"the power step P needs features >= 0, and {what} {row}, column {column} is {value:.6g}. "
+        f"the power step P needs features >= 0, and {what} {first_row + row}, column {column} is {value:.6g}. "
         "Use the signed power Ps (as in PsEMnE), or leave P out."
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 
 import numpy as np
@@ -255,3 +256,45 @@ def test_odd_pools_get_an_answer(unknown):
     assert np.isfinite(model.fit(zero, y).label_distributions_).all()
     many = pool(sizes=(3,) * 120, shot=1, width=240, separation=20.0)
     assert np.mean(model.fit(many[0], many[2]).label_distributions_.argmax(axis=1) == many[1]) > 0.5
+
+
+def forged(file, **changes):
+    """Rewrite what a saved classifier says of itself."""
+    content = file.read_bytes()
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:end])
+    described = json.loads(header["__metadata__"]["sinkshot-model"])
+    for name, value in changes.items():
+        described[name] = {**described[name], **value} if isinstance(value, dict) else value
+    header["__metadata__"]["sinkshot-model"] = json.dumps(described)
+    text = json.dumps(header).encode()
+    file.write_bytes(len(text).to_bytes(8, "little") + text + content[end:])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"params": {"predict": 1}},
+        {"params": {"classes_": []}},
+        {"params": {"unknown": "x"}},
+        {"classes": ["a", "a"]},
+        {"classes": []},
+        {"features": 10**12},
+        {"statistics": 3},
+        {"scale": float("nan")},
+        {"row_wise": "PEMn"},
+        {"extra": None},
+    ],
+)
+def test_a_forged_classifier_is_refused_in_a_sentence(tmp_path, changes):
+    file, rng = tmp_path / "model.safetensors", np.random.default_rng(0)
+    y = np.array(["a", "b", *[None] * 18], dtype=object)
+    FewShotClassifier(preprocess="PE").fit(rng.random((20, 4)), y).save(file)
+    forged(file, **changes)
+    with pytest.raises(InputError, match=r"model\.safetensors is damaged"):
+        FewShotClassifier.load(file)
+
+
+def test_a_classifier_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"gone\.safetensors cannot be read: No such file"):
+        FewShotClassifier.load(tmp_path / "gone.safetensors")

@@ -54,7 +54,7 @@ class Run:
 
 
 def make_inputs(folder: Path) -> None:
-    """Write what commands without torch read: a bank, a study and an earlier report."""
+    """Write what commands without torch read: a bank, items to label, a study and an earlier report."""
     rng = np.random.default_rng(0)
     centres = rng.gamma(1.0, 1.0, size=(8, 24))
     features = np.abs(np.repeat(centres, 40, axis=0) + 0.2 * rng.normal(size=(320, 24))).astype(np.float32)
@@ -62,6 +62,9 @@ def make_inputs(folder: Path) -> None:
     (folder / "banks").mkdir(parents=True)
     bank.save(folder / "banks" / "toy_net_novel.safetensors")
     np.savez(folder / "bank.npz", features=features, labels=np.repeat(np.arange(8), 40))
+    rows = [",".join([str(i), "ab"[i // 40] if i % 40 < 3 else "", *map(str, features[i])]) for i in range(80)]
+    header = ",".join(["id", "label", *(f"x{i}" for i in range(24))])
+    (folder / "items.csv").write_text("\n".join([header, *rows, ""]), encoding="utf-8")
     (folder / "toys.toml").write_text(_STUDY, encoding="utf-8")
     earlier = ("reproduce", "--study", "toys.toml", "--banks", "banks", "--out", "earlier", "--workers", "1")
     run = run_command(earlier, folder, FAULTS["no-stdin"])

@@ -57,6 +57,10 @@ COMMANDS = {
         prints=False,
     ),
     "compare": Command(("compare", "ncm", "kmeans", "--out", "earlier", "--json"), keeps=("earlier/results.sqlite-*",)),
+    "label": Command(
+        ("label", "items.csv", "--out", "labels", "--json"),
+        makes=("labels/labels.csv", "labels/summary.json", "labels/report.html", "labels/probabilities.parquet"),
+    ),
     "train": Command(
         ("train", "images", "--recipe", "toy.toml", "--out", "run", "--device", "cpu", "--deterministic", "--resume"),
         makes=("run/last.safetensors",),

@@ -4,7 +4,8 @@
 
 Case i is a function of (seed, i) alone. Workers read in-process; a few cases go through the real command. What is
 checked: nothing but an InputError, one sentence without control characters, memory below 1 GiB beyond what the process
-had, below 30 seconds, no file written outside of the folder of the case, no process started but our own for ONNX.
+had, below 30 seconds, no file written outside of the folder of the case, no process started but our own for ONNX and
+Parquet.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import unicodedata
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -84,7 +86,7 @@ class Watch:
     def __call__(self, event: str, arguments: tuple[object, ...]) -> None:
         if self.folder is None:
             return
-        if event in STARTS and "onnx_worker.py" not in str(arguments):
+        if event in STARTS and "foreign/worker.py" not in str(arguments):
             self.seen.append(f"{event} {arguments!r:.200}")
         if event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
             place = str(arguments[0])
@@ -104,9 +106,11 @@ def fault_of(name: str, data: bytes, folder: Path, watch: Watch) -> tuple[str, s
         reader.read(path)
     except InputError as error:
         outcome, message = "refused", str(error)
-        if not all(line.isprintable() for line in message.split("\n  ")) or len(message) > 100_000:
+        shown = "".join(" " if unicodedata.category(c) == "Zs" else c for c in message.replace("\n  ", ""))
+        if not shown.isprintable() or len(message) > 100_000:
             fault = f"not a printable sentence: {message!r:.200}"
-        if message.count("\n") and "wrong with the images" not in message:
+        listed = any(words in message for words in ("wrong with the images", "contradicts"))  # a sentence and its cases
+        if message.count("\n") and not listed:
             fault = f"more than a sentence: {message!r:.200}"
     except Exception as error:
         fault = f"{type(error).__name__}: {error!s:.200}"
@@ -149,7 +153,11 @@ def by_command(number: int, seed: int, seeds: dict[str, list[bytes]]) -> str:
         "recipe": ["train", str(folder), "--recipe", str(path), "--out", str(folder / "run")],
         "study": ["reproduce", "--study", str(path), "--list"],
         "banks.toml": ["reproduce", "--banks", str(folder), "--list"],
+        "model": ["label", str(folder / "x.npz"), "--model", str(path), "--out", str(folder / "labels")],
     }
+    options |= {kind: ["label", str(path), "--out", str(folder / "labels")] for kind in READERS if kind[:6] == "label-"}
+    options["label-texts"] += ["--text", "text"]
+    options["label-file"][1:2] = [str(folder / "x.npz"), "--labels", str(path)]
     where = path if name in ("cifar-tar", "pack") else folder
     other = ["extract", str(where), "--weights", str(folder / "none.pt"), "--out", str(folder / "o.safetensors")]
     arguments = ["info", str(place)] if bank else options.get(name, other)

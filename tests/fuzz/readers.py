@@ -218,10 +218,10 @@ def onnx_seeds() -> list[bytes]:
 
 
 def network(path: Path) -> object:
-    from sinkshot.backbones import checkpoints
+    from sinkshot.foreign.onnx_network import OnnxNetwork
 
-    found = checkpoints.load(path, size=16)
-    found.network.child.end()  # type: ignore[attr-defined]
+    found = OnnxNetwork(path, 16)
+    found.child.end()
     return found
 
 
@@ -246,6 +246,82 @@ def means(path: Path) -> object:
 
     backbone = Backbone(torch.nn.Identity(), "x", 2, 16, (0, 0, 0), (1, 1, 1), "0" * 64)
     return extract.base_means_in(path, backbone)
+
+
+def labelled(path: Path) -> object:
+    from sinkshot.label import inputs
+
+    return inputs.read(path, text="text" if "texts" in path.name else None)
+
+
+def labelled_by_file(path: Path) -> object:
+    from sinkshot.label import inputs
+
+    return inputs.read(path.parent / "x.npz", labels=path)
+
+
+def label_npz() -> bytes:
+    return npz(features=FEATURES, labels=np.array(["a", "", "b", "", "", ""]), ids=np.arange(6))
+
+
+def label_npz_seeds() -> list[bytes]:
+    return [label_npz(), npz(True, features=FEATURES, labels=[0, -1, 1, -1, -1, -1], class_names=NAMES[:2])]
+
+
+def label_csv_seeds() -> list[bytes]:
+    rows = [f"{i},{'ab'[i % 2] if i < 3 else ''},{i / 3:.4f},{1 - i / 7:.4f}" for i in range(6)]
+    return ["\n".join(["id,label,x,y", *rows, ""]).encode(), "\n".join(["\ufeffid,x", "'=1,2", "3,4"]).encode()]
+
+
+def label_text_seeds() -> list[bytes]:
+    return [b'id,text,label\n1,"a good, long film",good\n2,no,bad\n3,\'=SUM(A1),\n4,,\n']
+
+
+def label_jsonl_seeds() -> list[bytes]:
+    rows = [{"id": i, "label": "ab"[i % 2] if i < 3 else None, "vector": FEATURES[i].tolist()} for i in range(6)]
+    flat = [{"file_name": f"{i}.png", "label": i - 1, "x": i, "y": i / 2} for i in range(4)]
+    return ["\n".join(json.dumps(row) for row in part).encode() for part in (rows, flat)]
+
+
+def label_parquet_seeds() -> list[bytes]:
+    import pyarrow
+    import pyarrow.parquet
+
+    lists = {"id": list("uvwxyz"), "label": ["a", None, "b", None, None, ""], "vector": FEATURES.tolist()}
+    flat = {"label": [0, -1, 1], "x": [0.1, 0.2, 0.3], "y": [1, 2, 3], "note": ["no"] * 3}
+    found = []
+    for columns in (lists, flat):
+        for compression in ("snappy", "none", "gzip"):
+            file = io.BytesIO()
+            pyarrow.parquet.write_table(pyarrow.table(columns), file, compression=compression)
+            found.append(file.getvalue())
+    return found
+
+
+def label_file_seeds() -> list[bytes]:
+    header = b"id,label,confidence,unknown,second,margin,source\n"
+    answers = header + b"0,a,1.0000,0.0000,b,0.5000,given\n1,b,0.9,0,a,0.8,predicted\n"
+    return [b"id,label\n0,a\n1,b\n3,_none\n", answers]
+
+
+def model(path: Path) -> object:
+    import sinkshot
+
+    found = sinkshot.FewShotClassifier.load(path)
+    rows = np.abs(np.random.default_rng(0).normal(size=(3, found.n_features_in_)))
+    return found.predict_proba(rows), found.predict_unknown(rows) if found.can_reject else None
+
+
+def model_seeds() -> list[bytes]:
+    import sinkshot
+
+    rows = np.abs(np.random.default_rng(0).normal(size=(12, 3))).astype(np.float32)
+    labels = np.array(["a", "b", *[None] * 10], dtype=object)
+    found, path = [], Path(tempfile()) / "m.safetensors"
+    for options in ({"unknown": 0.5}, {"method": "ncm", "preprocess": "PEMnE"}):
+        sinkshot.FewShotClassifier(**options).fit(rows, labels).save(path)
+        found.append(path.read_bytes())
+    return found
 
 
 def tempfile() -> str:
@@ -286,6 +362,13 @@ READERS: dict[str, Reader] = {
     "weights": Reader("w.safetensors", weights, weights_seeds),
     "checkpoint": Reader("w.pt", weights, torch_seeds),
     "state": Reader("state.safetensors", state, state_seeds),
+    "label-npz": Reader("x.npz", labelled, label_npz_seeds),
+    "label-csv": Reader("x.csv", labelled, label_csv_seeds),
+    "label-texts": Reader("texts.csv", labelled, label_text_seeds),
+    "label-jsonl": Reader("x.jsonl", labelled, label_jsonl_seeds),
+    "label-file": Reader("y.csv", labelled_by_file, label_file_seeds, lambda: {"x.npz": label_npz()}),
+    "label-parquet": Reader("x.parquet", labelled, label_parquet_seeds, share=10),
+    "model": Reader("m.safetensors", model, model_seeds, lambda: {"x.npz": label_npz()}),
     "onnx": Reader("x.onnx", network, onnx_seeds, share=10),
 }
 

@@ -25,8 +25,8 @@ class Unwatched:
 
 @pytest.mark.parametrize("name", READERS)
 def test_honest_files_are_read(tmp_path, name):
-    if name == "onnx":
-        pytest.importorskip("onnxruntime")
+    if name in (needs := {"onnx": "onnxruntime", "label-parquet": "pyarrow"}):
+        pytest.importorskip(needs[name])
     for number, seed in enumerate(READERS[name].seeds()):
         READERS[name].read(put(READERS[name], tmp_path / str(number), seed))
 

@@ -138,9 +138,11 @@ def _unwrapped(key: str) -> str:
 def _safetensors(file: Path) -> tuple[dict[str, Any] | None, dict[str, Tensor]]:
     try:
         with tensors(file, "pt") as found:
-            state = {key: found.get_tensor(key) for key in found.keys()}  # noqa: SIM118 (it is no dict)
-            text = (found.metadata() or {}).get("sinkshot")
+            state = {key: found.get_tensor(key) for key in found.names}
+            text = found.metadata.get("sinkshot")
         header = None if text is None else texts.json_value(text, "its header")
+    except MemoryError:
+        raise
     except Exception as error:  # a damaged file makes its parsers raise almost anything
         raise InputError(
             f"{file} is truncated, damaged or not a .safetensors file ({error}); write it again."
@@ -176,6 +178,8 @@ def _torch_file(file: Path) -> dict[str, Tensor]:
             f"{file} holds more than tensors and plain containers, so it was not loaded ({reason}). If you trust "
             "it, load it with torch yourself and save its state dict."
         ) from error
+    except MemoryError:
+        raise
     except Exception as error:  # a damaged file makes its parsers raise almost anything
         raise InputError(
             f"{file} is truncated, damaged or not a torch.save file ({error}); download it again."

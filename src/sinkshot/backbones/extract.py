@@ -24,7 +24,7 @@ from sinkshot.backbones.fingerprints import fingerprints
 from sinkshot.backbones.networks import SMALLEST, Network
 from sinkshot.errors import InputError, unknown_name, whole
 from sinkshot.foreign import texts
-from sinkshot.foreign.tensors import tensors
+from sinkshot.foreign.tensors import DamagedTensors, tensors
 from sinkshot.formats.resumable_writer import STORES, ResumableWriter
 from sinkshot.preprocess import parse, run
 
@@ -195,23 +195,23 @@ def base_means_in(path: str | Path, backbone: Backbone) -> dict[str, NDArray[np.
 
     They must come from the same weights, as far as the bank tells.
     """
-    from safetensors import SafetensorError
-
     from sinkshot.bank import load
     from sinkshot.formats.native import read_header
 
     try:
         with tensors(path, "np") as file:
-            names, text = set(file.keys()), (file.metadata() or {}).get("sinkshot")
+            names, text = set(file.names), file.metadata.get("sinkshot")
             if text is not None and "class_names" not in texts.json_object(text, "its header"):
                 raise InputError(f"{path} holds weights of a network, not features; give a feature bank.")
             meta = {} if text is None else read_header(text)[1]
             found = {name.removeprefix("base."): file.get_tensor(name) for name in names if name.startswith("base.")}
-    except (OSError, SafetensorError):  # another format, or nothing that can be read: the reader has a sentence for it
+    except (OSError, DamagedTensors):  # another format, or nothing that can be read: the reader has a sentence for it
         bank = load(path)
         meta, found = dict(bank.meta), dict(bank.base)
     except InputError as error:
         raise error if str(error).startswith(str(path)) else InputError(f"{path}: {error}") from error
+    except MemoryError:
+        raise
     except Exception as error:  # a damaged file makes its parsers raise almost anything
         raise InputError(f"{path} is a damaged bank ({type(error).__name__}: {error}); make it again.") from error
     if not isinstance(meta, dict) or not all(isinstance(text, str) for text in meta.values()):

@@ -57,9 +57,11 @@ def load(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Read facts and tensors."""
     try:
         with tensors(path, "pt") as opened:
-            found = {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118 (it is no dict)
-            facts = texts.json_object((opened.metadata() or {})["training"])
+            found = {key: opened.get_tensor(key) for key in opened.names}
+            facts = texts.json_object(opened.metadata["training"])
         version = _checked(facts)
+    except MemoryError:
+        raise
     except Exception as error:  # a damaged file makes its parsers raise almost anything
         raise InputError(f"{path} is damaged or not the state of a training run ({error}).") from error
     if version > VERSION:

@@ -9,6 +9,7 @@ What the system refuses (memory, files, threads, a full disk) is a failure with 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -75,6 +76,8 @@ def _check_address_space() -> None:
 
 def ending(error: BaseException) -> int:
     """Say why a command ends, and return its exit code."""
+    if isinstance(error, SystemExit) and error.code == 128 + signal.SIGINT and _signals.exit_code() != error.code:
+        error = KeyboardInterrupt()  # a signal that reached the parser of options, which takes all for Ctrl-C
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else DONE if error.code is None else FAILED
     if isinstance(error, InputError):

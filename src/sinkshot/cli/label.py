@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from sinkshot.cli._console import guarded, out, print_json, say
+from sinkshot.cli.limit_options import ImageFormats, MaxMemory
 from sinkshot.errors import InputError
 from sinkshot.progress import LINE_EVERY, ProgressReporter
 
@@ -41,6 +42,8 @@ def label(
     mean: Annotated[str | None, typer.Option(help="R,G,B from 0 to 1, if the encoder does not give it.")] = None,
     std: Annotated[str | None, typer.Option(help="R,G,B, like --mean.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    max_memory: MaxMemory = None,
+    image_formats: ImageFormats = None,
 ) -> None:
     """Label your own images, texts or embeddings from the few labels that you give.
 
@@ -53,6 +56,7 @@ def label(
     """
     from sinkshot.label.run import label as run
 
+    del max_memory, image_formats  # their callbacks have been called
     if not 0 < unknown <= 1:
         raise InputError(
             f"--unknown is a probability above 0 and at most 1, which rejects nothing; {unknown:g} was given."

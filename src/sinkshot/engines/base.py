@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkshot import preprocess
+from sinkshot.arrays import blocks
 from sinkshot.calibration import Judged, judge
 from sinkshot.engines.job import Job, prior_is, true_shares
 from sinkshot.engines.metrics import checked, rejection
@@ -23,6 +24,7 @@ from sinkshot.threads import ONE_BLAS_THREAD, cores, in_order
 
 STAGES = ("sample", "prepare", "classify")
 DRAWN_AT_ONCE = 4096  # episodes
+LARGE = 1 << 30  # bytes; rows of a larger bank are preprocessed when they are drawn, not all at once
 _MOST_THREADS = 8  # more threads would wait for the interpreter lock
 
 
@@ -30,6 +32,7 @@ class Engine(ABC):
     """Turns the episodes of a job into metrics, chunk by chunk. Subclasses compute the scores of a chunk."""
 
     name: ClassVar[str]
+    on_host: ClassVar[bool] = True  # whether features stay where the bank has them
 
     def __init__(self, job: Job, device: str) -> None:
         self.job, self.device = job, device
@@ -56,9 +59,9 @@ class Engine(ABC):
         with self._blas_threads():
             yield from in_order(lambda chunk: self._judged(rows, chunk), self._chunks(), self.threads)
 
-    def _judged(self, rows: Array, chunk: Episodes) -> Judged:
+    def _judged(self, rows: Array | None, chunk: Episodes) -> Judged:
         """Metrics of a chunk; under `open-set`, also how well unknown queries are detected."""
-        scores = self._scores(rows, chunk)
+        scores = self._scores(*self._drawn_rows(chunk)) if rows is None else self._scores(rows, chunk)
         with self._timed("classify"):
             judged = checked(self._judge(scores.probabilities, chunk.query_labels))
             opened = self.job.recipe.protocol == "open-set"
@@ -92,11 +95,42 @@ class Engine(ABC):
         """The features of the bank, in the engine's library and on its device."""
         return self.job.bank.features
 
-    def _rows(self) -> Array:
-        """Apply the row-wise part of the chain to the whole bank, once."""
-        done = preprocess.run(self._features(), self.row_wise, base_mean=self.base_mean)
+    def _rows(self) -> Array | None:
+        """Apply the row-wise part of the chain to the whole bank, once; None where a copy of it would be too large."""
+        features = self._features()
+        if self.on_host and features.nbytes > LARGE:
+            self._check_rows(features)
+            return None
+        done = preprocess.run(features, self.row_wise, base_mean=self.base_mean)
         self.zero_rows += done.zero_rows
-        return done.x
+        self._check_range(done.x)
+        return self._laid_out(done.x)
+
+    def _check_rows(self, features: Array) -> None:
+        """Send all rows through the chain for its errors and warnings, block by block, and keep none."""
+        extremes = []
+        for part in blocks(*features.shape):
+            done = preprocess.run(features[part], self.row_wise, base_mean=self.base_mean, first=part.start)
+            self.zero_rows += done.zero_rows
+            extremes.append((done.x.min(), done.x.max()))
+        self._check_range(np.array(extremes))
+
+    def _drawn_rows(self, chunk: Episodes) -> tuple[Array, Episodes]:
+        """Prepare the rows of a chunk alone; return them, and the chunk with their numbers among them."""
+        with self._timed("prepare"):
+            both = np.hstack([chunk.support, chunk.query])  # [R, N]
+            drawn, places = np.unique(both, return_inverse=True)
+            done = preprocess.run(self._features()[drawn], self.row_wise, base_mean=self.base_mean)
+            places, supports = places.reshape(both.shape), chunk.support.shape[1]
+            support, query = (part.astype(np.int32) for part in (places[:, :supports], places[:, supports:]))
+            return self._laid_out(done.x), replace(chunk, support=support, query=query)
+
+    def _check_range(self, rows: Array) -> None:  # noqa: B027  most engines refuse nothing
+        """Refuse rows whose numbers the engine cannot compute with."""
+
+    def _laid_out(self, rows: Array) -> Array:
+        """Return rows in the layout that the engine's kernels want."""
+        return rows
 
     def _chunks(self) -> Iterator[Episodes]:
         """Episodes in chunks; if there are few chunks, their number is a multiple of the threads."""

@@ -52,14 +52,15 @@ class NumbaEngine(FusedEngine):
     def _function(kernel: FusedKernel) -> Callable[[Question], Scores]:
         return kernel.numba
 
-    def _rows(self) -> Array:
-        from sinkshot.kernels.gram_numba import padded
-
-        rows = padded(super()._rows())
+    def _check_range(self, rows: Array) -> None:
         largest = max(float(rows.max()), -float(rows.min()))
         if not 1e-12 < largest < 1e12:  # their products would leave float32
             raise InputError(OUT_OF_RANGE)
-        return rows
+
+    def _laid_out(self, rows: Array) -> Array:
+        from sinkshot.kernels.gram_numba import padded
+
+        return padded(rows)
 
     def _judge(self, probabilities: Array, labels: NDArray[np.int32]) -> Judged:
         from sinkshot.kernels import metrics_numba

@@ -17,7 +17,7 @@ class ReadableEngine(Engine):
     chunk_bytes: int  # features of a chunk
     base: FeatureBank | None = None  # after the row-wise part of the chain, if the method needs it
 
-    def _rows(self) -> Array:
+    def _rows(self) -> Array | None:
         if self.job.method.features and self.job.base is not None:
             self.base = preprocess.base_after(self.job.base, self.row_wise, self.base_mean)
         return super()._rows()

@@ -23,6 +23,8 @@ _SENT: WeakKeyDictionary[FeatureBank, dict[str, Array]] = WeakKeyDictionary()
 class TorchArrays(Engine):
     """An engine whose arrays are torch tensors on its device."""
 
+    on_host = False
+
     def _blas_threads(self) -> AbstractContextManager[object]:
         return nullcontext()
 

@@ -15,11 +15,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkshot import methods
 from sinkshot import preprocess as chain
 from sinkshot.errors import InputError
 from sinkshot.estimators.prototype_head import PrototypeHead
 from sinkshot.estimators.unknown_head import UnknownHead
 from sinkshot.files import replacing
+from sinkshot.foreign import texts
+from sinkshot.foreign.tensors import DamagedTensors
+from sinkshot.foreign.tensors import tensors as opened_tensors
 
 if TYPE_CHECKING:
     from sinkshot.estimators.few_shot import FewShotClassifier
@@ -72,21 +76,21 @@ def write(model: FewShotClassifier, path: str | PathLike[str]) -> None:
 
 def read(cls: type[FewShotClassifier], path: str | PathLike[str]) -> Any:
     """Read a classifier that `write` wrote."""
-    from safetensors import SafetensorError, safe_open
-
     try:
-        with safe_open(Path(path), framework="np") as file:
-            text = (file.metadata() or {}).get(KEY)
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, a file is not a mapping
-    except SafetensorError as error:
+        with opened_tensors(path, "np") as file:
+            text = file.metadata.get(KEY)
+            if text is None:
+                raise InputError(f"{path} holds no classifier; FewShotClassifier.save and `label --save` write one.")
+            tensors = {name: file.get_tensor(name) for name in file.names}
+    except DamagedTensors as error:
         raise InputError(f"{path} is not a complete safetensors file: {error}.") from None
-    if text is None:
-        raise InputError(f"{path} holds no classifier; FewShotClassifier.save and `label --save` write one.")
+    except OSError as error:
+        raise InputError(f"the classifier {path} cannot be read: {error.strerror or error}.") from None
     try:
-        return _rebuilt(cls, json.loads(text), tensors)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, InputError):
-            raise
+        return _rebuilt(cls, texts.json_object(text), tensors)
+    except (InputError, MemoryError):
+        raise
+    except Exception as error:  # a forged description can break almost anything
         raise InputError(f"{path} is damaged: its description of the classifier is inconsistent.") from error
 
 
@@ -95,29 +99,56 @@ def _rebuilt(cls: type[FewShotClassifier], described: dict[str, Any], tensors: d
         raise InputError(
             f"the model has version {described['version']}, this SinkShot reads up to {VERSION}; upgrade it."
         )
-    model = cls(**described["params"])
-    model.classes_ = np.asarray(
-        described["classes"], dtype=object if isinstance(described["classes"][0], str) else None
-    )
-    model.preprocess_ = described["preprocess"]
+    model = cls(**_params(described["params"]))
+    model.classes_ = _classes(described["classes"])
+    model.preprocess_ = str(described["preprocess"])
     model._row_wise = chain.parse(described["row_wise"])
-    model._statistics = tuple(
-        (tensors[f"shift.{i}"], tensors.get(f"scale.{i}")) for i in range(described["statistics"])
-    )
-    model.n_features_in_ = int(described["features"])
+    way, width = len(model.classes_), int(described["features"])
+    model.n_features_in_ = width
+    _must(tensors["centre"].shape == (width,), "features")
     if described["feature_names"]:
-        model.feature_names_in_ = np.asarray(described["feature_names"], dtype=object)
-    model.extra_ = described["extra"]
-    way, width = len(model.classes_), model.n_features_in_
-    expected = {"centre": (width,), "prototypes": (way, width), "shares": (way,)}
-    for name, shape in expected.items():
-        if tensors[name].shape != shape or not np.isfinite(tensors[name]).all():
-            raise ValueError(name)
-    model._head = PrototypeHead(tensors["centre"], tensors["prototypes"], float(described["scale"]), tensors["shares"])
+        model.feature_names_in_ = np.asarray([str(name) for name in described["feature_names"]], dtype=object)
+        _must(len(model.feature_names_in_) == width, "feature_names")
+    model.extra_ = {str(key): value for key, value in described["extra"].items()}
+
+    def taken(name: str, *shape: int) -> NDArray[Any]:
+        found = tensors[name]
+        _must(found.shape == shape and found.dtype.kind == "f" and bool(np.isfinite(found).all()), name)
+        return found
+
+    steps = range(min(int(described["statistics"]), len(tensors)))
+    shifts = [taken(f"shift.{i}", width) for i in steps]
+    scales = [taken(f"scale.{i}", width) if f"scale.{i}" in tensors else None for i in steps]
+    model._statistics = tuple(zip(shifts, scales, strict=True))
+    trial = np.ones((1, width), shifts[0].dtype if shifts else np.float32)
+    chain.run(trial, model._row_wise, statistics=model._statistics)  # raises where they do not fit the chain
+    scale, shares = float(described["scale"]), taken("shares", way)
+    _must(bool(np.isfinite(scale)) and bool((shares > 0).all()), "scale")
+    model._head = PrototypeHead(taken("centre", width), taken("prototypes", way, width), scale, shares)
     model._unknown_head = None
     if "references" in tensors:
-        references, unknown, coefficients = (tensors[name] for name in ("references", "unknown", "coefficients"))
-        if references.shape != (len(unknown), width) or coefficients.shape != (3,):
-            raise ValueError("references")
-        model._unknown_head = UnknownHead(references, unknown, coefficients)
+        count = len(tensors["unknown"])
+        references, unknown = taken("references", count, width), taken("unknown", count)
+        model._unknown_head = UnknownHead(references, unknown, taken("coefficients", 3))
     return model
+
+
+def _params(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a file, each of which the classifier or its method must know."""
+    known = {"method", "preprocess", "unknown", *methods.get(given["method"]).hyper}
+    for name, value in given.items():
+        _must(name in known and isinstance(value, str | int | float | list | None), name)
+    _must(given.get("unknown") is None or 0 < given["unknown"] < 1, "unknown")
+    return given
+
+
+def _classes(given: list[Any]) -> NDArray[Any]:
+    """Return class names, or numbers, all different."""
+    texts_only, numbers = ({isinstance(one, kind) for one in given} == {True} for kind in (str, int | float))
+    _must((texts_only or numbers) and len(set(given)) == len(given), "classes")
+    return np.asarray(given, dtype=object if texts_only else None)
+
+
+def _must(holds: bool, what: str) -> None:
+    if not holds:
+        raise ValueError(what)

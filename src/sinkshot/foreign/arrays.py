@@ -59,8 +59,8 @@ def header(file: IO[bytes], what: str) -> Header:
     return Header(shape, dtype, fortran, 8 + len(field) + length)
 
 
-def mapped(path: str | os.PathLike[str], what: str) -> NDArray[Any]:
-    """Map the array of an `.npy` file into memory, read-only."""
+def read_array(path: str | os.PathLike[str], what: str) -> NDArray[Any]:
+    """Read the array of an `.npy` file, float16 as float32."""
     with opened(path) as file:
         found, size = header(file, what), size_of(file)
         if found.size > size - found.length:
@@ -68,9 +68,17 @@ def mapped(path: str | os.PathLike[str], what: str) -> NDArray[Any]:
                 f"{what} declares {amount(found.size)}, but {amount(size - found.length)} follow; the file is "
                 "truncated or damaged."
             )
-        if found.size == 0:
-            return np.empty(found.shape, found.dtype)
-        return np.memmap(file, found.dtype, "r", found.length, found.shape, "F" if found.fortran else "C")
+        half = found.dtype == np.float16
+        array = np.empty(found.shape, np.float32 if half else found.dtype, order="F" if found.fortran else "C")
+        flat, entries = array.reshape(-1, order="A"), _BLOCK // found.dtype.itemsize or 1
+        for at in range(0, flat.size, entries):
+            part = np.empty(min(entries, flat.size - at), found.dtype) if half else flat[at : at + entries]
+            if file.readinto(part.view(np.uint8).data) != part.nbytes:  # type: ignore[attr-defined]
+                raise InputError(f"{what} was cut short while it was read.")
+            if half:
+                flat[at : at + entries] = part
+    array.flags.writeable = False
+    return array
 
 
 class Archive:

@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkshot.errors import InputError
+from sinkshot.foreign import worker
 from sinkshot.foreign.limits import VARIABLE, amount, max_memory
-from sinkshot.foreign.onnx_worker import receive, send
+from sinkshot.foreign.worker import receive, send
 
 _LOOK = 0.02  # seconds between checks of the memory of the process
 _START = 120.0  # seconds in which the process must start, even on a slow machine
@@ -29,8 +30,8 @@ Answer = tuple[dict[str, Any], Any]
 class Child:
     """A process that answers requests; it ends with this object at the latest."""
 
-    def __init__(self, script: Path) -> None:
-        command = [sys.executable, "-P", str(script)]
+    def __init__(self, library: str) -> None:
+        command = [sys.executable, "-P", str(Path(worker.__file__)), library]
         pipe, null = subprocess.PIPE, subprocess.DEVNULL
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=null)
         self.lock = threading.Lock()

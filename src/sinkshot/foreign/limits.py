@@ -45,6 +45,7 @@ BATCH = Limit(65_536, "images", "a batch that a recipe or a network file asks fo
 PIXELS_OF_A_BATCH = Limit(1 << 30, "bytes", "pixels of a batch that a recipe asks for; `--max-memory` replaces it")
 NETWORK_SECONDS = Limit(30, "seconds", "reading an ONNX network and its first image")
 NETWORK_MEMORY = Limit(768 << 20, "bytes", "an ONNX network beyond four times its file, for its first image")
+TABLE_SECONDS = Limit(30, "seconds", "decoding a Parquet file, and a second for each 20 MB of it")
 MESSAGE = Limit(LONGEST, "characters", "a line of an error message")
 
 

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkshot.errors import InputError
-from sinkshot.foreign import onnx_worker
 from sinkshot.foreign.child import Child, as_float32
 from sinkshot.foreign.files import opened, size_of
 from sinkshot.foreign.limits import BATCH, NETWORK_MEMORY, NETWORK_SECONDS, SIDE, admit
@@ -35,7 +34,7 @@ class OnnxNetwork:
         self.path, self.seconds = path, NETWORK_SECONDS.value + length / SPEED
         self.memory = 4 * length + NETWORK_MEMORY.value
         self.growth, self.pace = 0, 0.0  # bytes and seconds for an image
-        self.child = Child(Path(onnx_worker.__file__))
+        self.child = Child("onnxruntime")
         try:
             self._open()
             self.side = self._side(size)

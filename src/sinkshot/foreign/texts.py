@@ -56,19 +56,19 @@ def toml(written: str) -> dict[str, Any]:
     return table
 
 
-def json_value(written: str | bytes, what: str = "it") -> Any:
+def json_value(written: str | bytes, what: str = "it", limit: Limit = JSON) -> Any:
     """Parse JSON of our own files; any fault raises an InputError."""
-    if len(written) > JSON.value:
-        raise InputError(f"{what} has a JSON text of {len(written):,} bytes; at most {JSON.value:,} are allowed.")
+    if len(written) > limit.value:
+        raise InputError(f"{what} has a JSON text of {len(written):,} bytes; at most {limit.value:,} are allowed.")
     try:
         return json.loads(written)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{what} is damaged: it is not valid JSON ({error}).") from error
 
 
-def json_object(written: str | bytes, what: str = "it") -> dict[str, Any]:
+def json_object(written: str | bytes, what: str = "it", limit: Limit = JSON) -> dict[str, Any]:
     """Parse a JSON object of our own files."""
-    found = json_value(written, what)
+    found = json_value(written, what, limit)
     if not isinstance(found, dict):
         raise InputError(f"{what} is damaged: it holds a JSON {type(found).__name__}, but an object is expected.")
     return found

@@ -70,6 +70,8 @@ def errors_name(file: Path) -> Iterator[None]:
         yield
     except InputError as error:
         raise InputError(f"{file}: {error}") from error
+    except MemoryError:  # says nothing about the file
+        raise
     except Exception as error:  # a damaged file makes its parser raise almost anything
         reason = f"{type(error).__name__}: {str(error).rstrip('.')}"
         raise InputError(

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from sinkshot.arrays import blocks
 from sinkshot.errors import InputError
 from sinkshot.foreign import texts
-from sinkshot.foreign.tensors import tensors
+from sinkshot.foreign.tensors import TensorFile, numpy_type, tensors
 from sinkshot.formats import BankContent, source
 
 VERSION = 1
@@ -34,15 +34,15 @@ VERSION = 1
 def read(path: Path) -> BankContent:
     """Read a bank, decoding features block by block into float32."""
     with tensors(path, "np") as file:
-        names = set(file.keys())
+        names = set(file.names)
         if missing := {"features", "labels"} - names:
             held = ", ".join(sorted(names)[:20]) or "none"
             raise InputError(f"it holds no tensor {sorted(missing)[0]!r}, only {held}.")
         scale = file.get_tensor("features.scale") if "features.scale" in names else None
-        features = _decode(file.get_slice("features"), scale)
+        features = _decode(file, scale)
         labels = file.get_tensor("labels")
         base = {name.removeprefix("base."): file.get_tensor(name) for name in names if name.startswith("base.")}
-        text = (file.metadata() or {}).get("sinkshot")
+        text = file.metadata.get("sinkshot")
     if text is None:
         return BankContent(features, labels, None, source(path), base, numbered=False)
     return BankContent(features, labels, *read_header(text), base)
@@ -110,21 +110,17 @@ def _quantise(features: NDArray[np.float32]) -> tuple[NDArray[np.uint8], NDArray
     return quantised, scale
 
 
-def _decode(stored: Any, scale: NDArray[np.float32] | None) -> NDArray[Any]:
-    shape = stored.get_shape()
+def _decode(file: TensorFile, scale: NDArray[np.float32] | None) -> NDArray[Any]:
+    entry = file.entry("features")
+    shape = entry.shape
     if len(shape) != 2 or 0 in shape or (scale is not None and scale.shape != (shape[1],)):
         raise InputError(
-            f"its features have shape {shape}; expected [rows, columns], neither of them 0, and a matching scale."
+            f"its features have shape {list(shape)}; expected [rows, columns], neither of them 0, and a matching scale."
         )
-    try:
-        kind = stored[0:1].dtype
-    except TypeError as error:
-        raise InputError(
-            f"its features are {stored.get_dtype()}, which NumPy does not have; store F32 or F16."
-        ) from error
+    kind = numpy_type(entry)
     features = np.empty(shape, np.float32 if kind in (np.uint8, np.float16) else kind)
     for rows in blocks(*shape):
-        features[rows] = stored[rows.start : rows.stop]
+        features[rows] = file.rows("features", rows)
         if scale is not None:
             features[rows] = _dequantise(features[rows], scale)
     features.flags.writeable = False

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sinkshot.errors import InputError
 from sinkshot.foreign import texts
-from sinkshot.foreign.arrays import mapped
+from sinkshot.foreign.arrays import read_array
 from sinkshot.foreign.limits import LABELS, LIST, admit
 from sinkshot.formats import BankContent, must_be_readable, source
 
@@ -64,7 +64,9 @@ def _labels(file: Path, rows: int) -> NDArray[Any]:
 def _array(file: Path, what: str) -> NDArray[Any]:
     must_be_readable(file)
     try:
-        return mapped(file, f"the array of {what}")
+        return read_array(file, f"the array of {what}")
+    except MemoryError:
+        raise
     except Exception as error:
         raise InputError(f"{file} could not be read as the array of {what} ({str(error).rstrip('.')}).") from error
 

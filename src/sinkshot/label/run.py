@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkshot.encoders import load
-from sinkshot.encoders.registry import Modality
+from sinkshot.encoders.registry import DEFAULTS, Modality
 from sinkshot.errors import InputError
 from sinkshot.estimators.few_shot import FewShotClassifier
 from sinkshot.label import answers as files
@@ -165,7 +165,7 @@ def label(
     exports.check(tuple(export))
     fitted = None if model is None else FewShotClassifier.load(model)
     if fitted is not None and encoder is None:
-        encoder = fitted.extra_.get("encoder")
+        encoder = _encoder_of(fitted)
     items = inputs.read(source, labels=labels, text=text, skip=folder)
     tell(f"{_shown(source)}: {items.description}")
     for notice in items.notices:
@@ -193,6 +193,14 @@ def label(
         for sentence in exports.write(tuple(export), folder, items, answers):
             tell(sentence)
     return labelled
+
+
+def _encoder_of(fitted: FewShotClassifier) -> str | None:
+    """Return the encoder that a classifier names, if it comes with the package: a file must not choose what is run."""
+    named = fitted.extra_.get("encoder")
+    if named is None or named in DEFAULTS.values():
+        return None if named is None else str(named)
+    raise InputError(f"the classifier was fitted on features of {named!s:.80}; give that encoder again with --encoder.")
 
 
 def _must_fit(fitted: FewShotClassifier, facts: dict[str, Any], width: int) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 
 from sinkshot.bank import load
 from sinkshot.errors import InputError
+from sinkshot.foreign.files import is_regular
 from sinkshot.formats import READERS
 from sinkshot.studies.study import BankKey
 from sinkshot.studies.toml_schema import NAME, TABLE, TABLES, Document, one_of
@@ -174,7 +175,7 @@ class Catalogue:
     def _add(self, key: BankKey | None, file: Path) -> None:
         if key is None:
             return
-        if file.is_file():
+        if is_regular(file):
             self._found.setdefault(key, file.resolve())
         elif key not in self._found:
             self._gone[key] = file

@@ -18,7 +18,8 @@ def checked_features(values: NDArray[Any]) -> NDArray[Any]:
         raise InputError(
             f"features have shape {values.shape} and type {values.dtype}; numbers [rows, columns] expected."
         )
-    features = values.astype(np.float64 if values.dtype == np.float64 else np.float32, copy=False)
+    with np.errstate(over="ignore"):
+        features = values.astype(np.float64 if values.dtype == np.float64 else np.float32, copy=False)
     finite = np.isfinite(features)
     if not finite.all():
         row, column = np.unravel_index(finite.argmin(), features.shape)
@@ -38,6 +39,8 @@ def as_labels(values: Any, count: int, class_names: Sequence[str] = ()) -> tuple
 def _as_label(value: Any, class_names: Sequence[str]) -> str | None:
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return None
+    if isinstance(value, list | tuple | dict | np.ndarray):
+        raise InputError(f"a label is a {type(value).__name__}; a text or a number is expected.")
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
     if isinstance(value, str):
@@ -45,7 +48,10 @@ def _as_label(value: Any, class_names: Sequence[str]) -> str | None:
         return None if text in ("", "-1") else text
     if value != value or value == -1:  # NaN, or the number of no class
         return None
-    number = int(value) if float(value).is_integer() else value
+    try:
+        number = int(value) if float(value).is_integer() else value
+    except (TypeError, ValueError, OverflowError):  # a date, say
+        return str(value)
     if class_names and isinstance(number, int):
         if not 0 <= number < len(class_names):
             raise InputError(f"a label is {number}, and there are {len(class_names)} class names.")

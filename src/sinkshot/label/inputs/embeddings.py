@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkshot.errors import InputError
-from sinkshot.foreign.arrays import archive, mapped
+from sinkshot.foreign.arrays import archive, read_array
+from sinkshot.foreign.tensors import tensors
 from sinkshot.formats import errors_name
 from sinkshot.label.inputs.columns import as_labels, as_names, checked_features
 from sinkshot.label.items import Items
@@ -45,18 +46,15 @@ def _npz(path: Path) -> tuple[Arrays, tuple[str, ...]]:
 
 def _npy(path: Path) -> tuple[Arrays, tuple[str, ...]]:
     beside = path.with_name(f"{path.stem}_labels.npy")
-    labels = {"labels": np.asarray(mapped(beside, beside.name))} if beside.exists() else {}
-    return {"features": mapped(path, path.name), **labels}, ()
+    labels = {"labels": read_array(beside, beside.name)} if beside.exists() else {}
+    return {"features": read_array(path, path.name), **labels}, ()
 
 
 def _safetensors(path: Path) -> tuple[Arrays, tuple[str, ...]]:
-    from safetensors import safe_open
-
     from sinkshot.formats import native
 
-    with safe_open(path, framework="np") as file:
-        names = set(file.keys())
-        if "labels" not in names:
-            return {name: file.get_tensor(name) for name in names & {"features", "ids"}}, ()
+    with tensors(path, "np") as file:
+        if "labels" not in file.names:
+            return {name: file.get_tensor(name) for name in {*file.names} & {"features", "ids"}}, ()
     bank = native.read(path)
     return {"features": bank.features, "labels": bank.labels}, tuple(bank.class_names or ())

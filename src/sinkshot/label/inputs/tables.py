@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkshot.errors import InputError, unknown_name
-from sinkshot.foreign.limits import JSON, LIST, admit
+from sinkshot.foreign.limits import JSON, LIST
 from sinkshot.foreign.texts import text as read_text
+from sinkshot.formats import errors_name
 from sinkshot.label.inputs.columns import as_labels, as_names, checked_features
 from sinkshot.label.items import Items, LeftOut
 from sinkshot.label.spreadsheet import plain_text, read_rows
@@ -60,27 +61,42 @@ def from_table(table: Table, text: str | None, source: str) -> Items:
 def _of_texts(table: Table, text: str, names: tuple[str, ...], labels: tuple[str | None, ...], source: str) -> Items:
     if text not in table:
         raise InputError(f"{source}: {unknown_name('column', text, table)}")
-    values = ["" if value is None or value != value else str(value).strip() for value in table[text]]
+    values = ["" if value is None or _is_nan(value) else str(value).strip() for value in table[text]]
     items = Items("texts", names, labels, np.zeros(len(names), dtype=bool), texts=tuple(values))
     kept = np.array([bool(value) for value in values])
     return items.only(kept, [LeftOut(names[i], "its text is empty") for i in np.flatnonzero(~kept)])
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and value != value
 
 
 def _features(table: Table, source: str) -> NDArray[Any]:
     """One column of lists of numbers, or all columns of numbers but label and id."""
     lists = [name for name, values in table.items() if name not in (_LABEL, *_NAMES) and _holds_lists(values)]
     if len(lists) == 1:
-        widths = {len(row) for row in table[lists[0]]}
-        if len(widths) > 1:
-            raise InputError(f"{source}: lists in the column {lists[0]} have {len(widths)} different lengths.")
-        return np.stack([np.asarray(row, dtype=np.float32) for row in table[lists[0]]])
+        return _stacked(table[lists[0]], f"{source}: lists in the column {lists[0]:.60}")
     if lists:
         raise InputError(f"{source} has several columns of lists ({', '.join(lists[:5])}); keep the one with features.")
     numbers = [name for name, values in table.items() if name not in (_LABEL, *_NAMES) and _holds_numbers(values)]
     if not numbers:
         words = ", ".join(name for name in table if name not in (_LABEL, *_NAMES))
         raise InputError(f"{source} has no column of numbers. If it holds texts, name their column: --text {words}.")
-    return np.column_stack([np.asarray(table[name], dtype=np.float64) for name in numbers]).astype(np.float32)
+    columns = np.column_stack([np.asarray(table[name], dtype=np.float64) for name in numbers])
+    with np.errstate(over="ignore"):
+        return columns.astype(np.float32)
+
+
+def _stacked(rows: Any, what: str) -> NDArray[Any]:
+    """Lists of numbers, all of one length, as an array."""
+    widths = {len(row) if isinstance(row, list | tuple | np.ndarray) else None for row in rows}
+    if len(widths) > 1:
+        raise InputError(f"{what} have {len(widths)} different lengths.")
+    try:
+        with np.errstate(over="ignore"):
+            return np.stack([np.asarray(row, dtype=np.float32) for row in rows])
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"{what} do not hold numbers alone ({error!s:.80}).") from None
 
 
 def _holds_lists(values: Any) -> bool:
@@ -96,7 +112,7 @@ def _holds_numbers(values: Any) -> bool:
         return False
     try:
         array.astype(np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return False
     return True
 
@@ -129,29 +145,7 @@ def _objects(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _parquet(path: Path) -> Table:
-    try:
-        import pyarrow.parquet as parquet
-    except ImportError:
-        raise InputError(f"{path} needs pyarrow: pip install 'sinkshot[parquet]'.") from None
-    try:
-        file = parquet.ParquetFile(path)
-        groups = (file.metadata.row_group(i) for i in range(file.metadata.num_row_groups))
-        admit(sum(group.total_byte_size for group in groups), path.stat().st_size, "the table")
-        table = file.read()
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
-    except Exception as error:  # pyarrow has an exception class for each status
-        raise InputError(f"{path} is truncated, damaged or not a Parquet file ({error!s:.160}).") from None
-    return {name: _column(table.column(name)) for name in table.column_names}
+    from sinkshot.foreign.parquet import columns
 
-
-def _column(column: Any) -> Any:
-    """A column of Parquet: numbers as an array, lists and texts as objects."""
-    import pyarrow
-
-    if pyarrow.types.is_list(column.type) or pyarrow.types.is_large_list(column.type):
-        return column.to_pylist()
-    if pyarrow.types.is_fixed_size_list(column.type):
-        flat = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
-        return list(flat.reshape(len(column), column.type.list_size))
-    return column.to_numpy(zero_copy_only=False)
+    with errors_name(path):
+        return columns(path)

@@ -1,12 +1,14 @@
-"""The process in which an ONNX network runs: it reads requests from standard input and answers on standard output.
+"""The process that runs ONNX networks and decodes Parquet files: requests on stdin, answers on stdout.
 
-`child.Child` starts it as a script. It imports nothing from this package, and can be ended at any moment. A message is
-the length of a JSON object (4 bytes), the object, and the bytes of an array if it has a `shape`.
+`child.Child` starts it as a script with the name of the library it needs. It imports nothing from this package, and can
+be ended at any moment. A message is the length of a JSON object (4 bytes), the object, and the bytes of an array if it
+has a `shape`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import signal
@@ -58,10 +60,30 @@ def peak() -> int:
 
 
 class Worker:
-    """Holds the network."""
+    """Answers questions, and holds the network."""
 
     def __init__(self) -> None:
         self.session: Any = None
+
+    def parquet(self, facts: dict[str, Any], _: Any) -> tuple[dict[str, Any], Any]:
+        """Read a table, no larger than is allowed, and give it in Arrow's own format."""
+        import pyarrow
+        import pyarrow.parquet
+
+        most, sink = facts["most"], pyarrow.BufferOutputStream()
+        with (
+            open(facts["path"], "rb") as stored,
+            pyarrow.parquet.ParquetFile(stored) as file,
+        ):
+            rows, columns = file.metadata.num_rows, file.metadata.num_columns
+            if (need := 8 * rows * columns) > most:
+                return {"need": need}, None
+            table = file.read(use_threads=False)
+        if table.nbytes > most:
+            return {"need": table.nbytes}, None
+        with pyarrow.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table)
+        return {"peak": peak()}, np.frombuffer(sink.getvalue(), np.uint8)
 
     def load(self, facts: dict[str, Any], _: Any) -> tuple[dict[str, Any], Any]:
         """Read a file, and return the inputs of the network."""
@@ -92,14 +114,13 @@ def main() -> None:
     questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # keep what libraries print out of the answers
     worker = Worker()
-    import onnxruntime  # noqa: F401  before anything is measured
-
+    importlib.import_module(sys.argv[1])  # before anything is measured
     send(answers, {"peak": peak()})
     while (question := receive(questions)) is not None:
         facts, array = question
         try:
-            answer = (worker.load if facts["do"] == "load" else worker.run)(facts, array)
-        except Exception as error:  # onnxruntime has an exception class for each status
+            answer = {"load": worker.load, "run": worker.run, "parquet": worker.parquet}[facts["do"]](facts, array)
+        except Exception as error:  # these libraries have an exception class for each status
             answer = {"error": str(error).strip()[:400] or type(error).__name__}, None
         send(answers, *answer)
 
