@@ -61,7 +61,6 @@ def label(
         raise InputError(
             f"--unknown is a probability above 0 and at most 1, which rejects nothing; {unknown:g} was given."
         )
-    options = _encoder_options(size, mean, std)
     with ProgressReporter(every=LINE_EVERY) as progress:
         found = run(
             source,
@@ -78,7 +77,7 @@ def label(
             model=model,
             tell=progress.say,
             progress=progress.bar("encoding"),
-            **options,
+            **_encoder_options(size, mean, std),
         )
     if as_json:
         print_json(found.summary)
