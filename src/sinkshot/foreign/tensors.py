@@ -9,6 +9,7 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -52,12 +53,11 @@ class TensorFile:
         return self._entries[name]
 
     def get_tensor(self, name: str) -> Any:
-        """Read a tensor: an array of NumPy or a tensor of torch."""
+        """Read a tensor: a NumPy array or a torch tensor."""
         entry = self._entries[name]
         if self._framework == "np":
             return self._array(entry, entry.begin, entry.shape)
-        import torch
-
+        torch: Any = import_module("torch")  # only code that has imported it asks for its tensors
         flat = torch.from_numpy(self._bytes(entry.begin, entry.end - entry.begin))
         return flat.view(getattr(torch, _TORCH[entry.kind])).reshape(entry.shape)
 
