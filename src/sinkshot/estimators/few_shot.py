@@ -20,7 +20,7 @@ from sinkshot.estimators.auto_chain import auto_chain
 from sinkshot.estimators.fit_report import FitReport, contradiction, nearest_mean_answers
 from sinkshot.estimators.label_input import UNKNOWN, Labels, read_labels
 from sinkshot.estimators.prototype_head import PrototypeHead, fit_head, unit_length
-from sinkshot.estimators.unknown_head import UnknownHead, fit_unknown_head, learn_from_outsiders
+from sinkshot.estimators.unknown_head import UnknownHead, fit_unknown_head, learn_from_outsiders, trusted_by_labels
 from sinkshot.selection import Pool
 from sinkshot.selection import get as get_strategy
 from sinkshot.task import Scores, Task
@@ -204,6 +204,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         scored = scores.unknown if methods.get(self.method).rejects else None
         if scored is not None:
             unknown[~labelled] = np.asarray(scored[0])
+            unknown = trusted_by_labels(rows, unknown, labelled)
         unknown[labels.outsiders] = 1
         rejects = scored is not None or bool(labels.outsiders.any())
         membership = distributions * (1 - unknown)[:, None]

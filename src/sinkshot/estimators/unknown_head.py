@@ -17,7 +17,10 @@ from numpy.typing import NDArray
 Floats = NDArray[np.floating[Any]]
 NEIGHBOURS = 10  # nearest rows of the pool used for a new row
 MOST_REFERENCES = 5_000  # rows of the pool that are kept
+MOST_DOUBT = 0.15  # of labelled rows on average; in open pools of validation classes it stays below
+USUAL_DOUBT = 0.03  # to which it is lowered otherwise
 _RIDGE = 1.0  # pseudo-rows that pull a slope to zero
+_FEW = 128  # labelled rows compared with a whole pool at once
 _BLOCK = 1_024  # rows compared with the references at once
 _LOGIT_LIMIT = 12.0
 
@@ -72,6 +75,48 @@ def learn_from_outsiders(
     slope, intercept = _logistic_regression(evidence, truth, penalised=1, weights=weights)
     updated = sigmoid(logit(unknown) + max(float(slope), 0.0) * nearer + float(intercept) * (slope > 0))
     return np.asarray(np.where(outsiders, 1.0, np.where(labelled, 0.0, updated)), dtype=unknown.dtype)
+
+
+def trusted_by_labels(rows: Floats, unknown: Floats, labelled: NDArray[np.bool_]) -> Floats:
+    """Return `unknown` [n], weaker where it would reject the labelled rows too.
+
+    Labelled rows belong to a class. Each is judged by what was said of its nearest unlabelled rows. If that is above
+    `MOST_DOUBT` on average, the scale of `unknown` is wrong, not the labels: its log odds are lowered until the mean is
+    `USUAL_DOUBT`. The order of the rows stays.
+    """
+    pool = np.flatnonzero(~labelled)
+    wanted = min(NEIGHBOURS, len(pool))
+    if not wanted or not labelled.any():
+        return unknown
+    near = _nearest_in_pool(rows, labelled, wanted)  # [l, wanted], numbers of rows
+    if unknown[near].mean() <= MOST_DOUBT:
+        return unknown
+    odds = logit(unknown)
+    low, high = 0.0, 2 * _LOGIT_LIMIT
+    for _ in range(40):  # the mean falls with the shift
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if sigmoid(odds[near] - middle).mean() > USUAL_DOUBT else (low, middle)
+    weaker = unknown.copy()
+    weaker[pool] = sigmoid(odds[pool] - high)
+    return weaker
+
+
+def _nearest_in_pool(rows: Floats, labelled: NDArray[np.bool_], wanted: int) -> NDArray[np.int64]:
+    """Numbers [l, wanted] of the unlabelled rows nearest to each labelled one, by cosine behind the mean of all rows.
+
+    Cosines are computed from inner products, so that a large pool is not copied.
+    """
+    centre = rows.mean(axis=0)
+    along = rows @ centre  # [n]
+    lengths = np.sqrt(np.maximum(np.einsum("nd,nd->n", rows, rows) - 2 * along + centre @ centre, 1e-12))
+    numbers = np.flatnonzero(labelled)
+    found = np.empty((len(numbers), wanted), dtype=np.int64)
+    for at in range(0, len(numbers), _FEW):
+        some = numbers[at : at + _FEW]
+        cosines = (rows[some] @ rows.T - along) / lengths  # what is the same for a whole row does not change its order
+        cosines[:, labelled] = -np.inf
+        found[at : at + _FEW] = np.argpartition(-cosines, wanted - 1, axis=1)[:, :wanted]
+    return found
 
 
 def _evidence(cosines: Floats, around: Floats) -> Floats:
