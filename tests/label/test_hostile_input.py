@@ -46,7 +46,7 @@ def test_images_of_50_000_pixels_are_left_out_or_read(photos):
     Image.new("L", (50_000, 3), 200).save(pool / "thin.png")
     found = run(photos)
     assert [(one.name, one.reason) for one in found.items.left_out] == [
-        ("_unlabeled/square.png", "it has more pixels than are decoded")
+        ("_unlabeled/square.png", "it has more pixels than allowed")
     ]
     assert "_unlabeled/thin.png" in found.items.names
 

@@ -170,7 +170,7 @@ def test_float32_agrees_with_float64(name, xp):
 )
 def test_odd_sizes_give_finite_probabilities(name, size):
     if min(size.get("shots", (2,))) < (least := METHODS[name].least_shots):
-        with pytest.raises(InputError, match=f"{name} needs at least {least} supports of each class"):
+        with pytest.raises(InputError, match=f"{name} needs at least {least} supports per class"):
             answer(name, make_task(**size))
         return
     p = probabilities(name, make_task(**size))
