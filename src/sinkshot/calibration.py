@@ -139,7 +139,7 @@ class Confidence:
 
     @property
     def ece(self) -> float:
-        """Expected calibration error: mean of |confidence - accuracy| over bins, weighted by their queries."""
+        """Expected calibration error: mean of abs(confidence - accuracy) over bins, weighted by their queries."""
         return float(np.abs(self.binned[1] - self.binned[2] / UNITS).sum() / self.queries)
 
     @property
