@@ -20,7 +20,7 @@ sinkshot.no_such_name
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long  # test_api_reference.py has mypy look at every name of the front door
 def test_mypy_knows_the_names_that_are_imported_on_first_use(tmp_path, monkeypatch):
     api = pytest.importorskip("mypy.api")
     file = tmp_path / "program.py"
