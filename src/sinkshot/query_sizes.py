@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaincinv
 
 from sinkshot.errors import InputError
 from sinkshot.random_words import mix, shuffled, streams, word
@@ -93,6 +92,8 @@ def _proportions(keys: Words, way: int, alpha: float, attempt: int) -> Float:
         for factor in range(factors):
             gamma[:, factor % way] -= np.log(_uniform(keys, attempt * factors + factor))
     else:
+        from scipy.special import gammaincinv  # here, since its import takes longer than that of sinkshot
+
         start = attempt * 2 * way
         above, below = (np.stack([_uniform(keys, start + p * way + c) for c in range(way)], axis=1) for p in range(2))
         logarithm = np.log(gammaincinv(alpha + 1, above)) + np.log(below) / max(alpha, 1e-300)

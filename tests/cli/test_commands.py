@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from command_line import ACCEPT_SIGNALS, run_program, sinkshot, sinkshot_process
 
+from sinkshot.cli.app import app
+
 BUNDLED = "cifar-fs_wrn-28-10_novel"
 QUICK = ("--way", "4", "--query", "5", "--episodes", "20")
 
@@ -101,7 +103,18 @@ def test_info_and_convert_work_on_every_format(tmp_path, blobs, npz):
         facts = json.loads(sinkshot("info", target, "--json").stdout)
         assert (facts["rows"], facts["classes"], facts["width"]) == (320, 8, 24)
         assert {"share_of_zeros", "sparsity", "skew", "counts"} <= set(facts)
-    assert "width" in sinkshot("info", BUNDLED).stdout
+
+
+def test_info_says_what_its_numbers_mean(npz):
+    shown = sinkshot("info", npz).stdout
+    for words in (
+        "40 to 40, median 40",
+        "24 features per row",
+        "% of all numbers",
+        "0: all features equal",
+        "0: symmetric",
+    ):
+        assert words in shown
 
 
 def test_methods_lists_every_method():
@@ -118,9 +131,11 @@ def test_the_list_of_commands_has_whole_sentences():
     assert [line for line in lines if not line.endswith(".") or line.endswith("...")] == []
 
 
-def test_help_has_an_example_for_every_command():
-    for command in ("eval", "info", "convert", "methods", "demo"):
-        assert "Example: sinkshot" in sinkshot(command, "--help").stdout
+def test_help_has_an_example_and_names_values_in_words_for_every_command():
+    for command in app.registered_commands:
+        shown = sinkshot(command.name, "--help").stdout
+        assert "Example: sinkshot" in shown
+        assert not re.search(r"<[\w\[\]]+>|\b(TEXT|INTEGER|FLOAT)\b", shown)
 
 
 @pytest.mark.slow

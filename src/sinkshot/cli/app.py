@@ -15,6 +15,7 @@ from sinkshot.cli.extract import extract
 from sinkshot.cli.label import label
 from sinkshot.cli.methods import methods
 from sinkshot.cli.reproduce import reproduce
+from sinkshot.cli.shared_options import Command
 from sinkshot.cli.train import train
 from sinkshot.cli.tune import tune
 
@@ -27,17 +28,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("eval")(evaluate)
-app.command("info", short_help="Describe a feature bank.")(info)
-app.command("convert")(convert)
-app.command("tune", short_help="Choose hyper-parameters on validation classes.")(tune)
-app.command("methods", short_help="List the methods.")(methods)
-app.command("demo", short_help="See it work on the bundled features.")(demo)
-app.command("reproduce", short_help="Measure the paper's tables and figures, or a study of yours.")(reproduce)
-app.command("compare", short_help="Compare two reports, or two methods of one.")(compare)
-app.command("train", short_help="Train a backbone on base classes.")(train)
-app.command("extract")(extract)
-app.command("label", short_help="Label your own images, texts or embeddings.")(label)
+app.command("eval", cls=Command)(evaluate)
+app.command("info", cls=Command, short_help="Describe a feature bank.")(info)
+app.command("convert", cls=Command)(convert)
+app.command("tune", cls=Command, short_help="Choose hyper-parameters on validation classes.")(tune)
+app.command("methods", cls=Command, short_help="List the methods.")(methods)
+app.command("demo", cls=Command, short_help="See it work on the bundled features.")(demo)
+app.command("reproduce", cls=Command, short_help="Measure the paper's tables and figures, or your study.")(reproduce)
+app.command("compare", cls=Command, short_help="Compare two reports, or two methods of one.")(compare)
+app.command("train", cls=Command, short_help="Train a backbone on base classes.")(train)
+app.command("extract", cls=Command)(extract)
+app.command("label", cls=Command, short_help="Label your own images, texts or embeddings.")(label)
 
 
 @app.callback(invoke_without_command=True)

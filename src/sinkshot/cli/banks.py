@@ -8,17 +8,17 @@ from typing import Annotated, Any
 import typer
 
 from sinkshot.bank import describe, load
+from sinkshot.cli import shared_options as shared
 from sinkshot.cli._console import guarded, out, print_json
-from sinkshot.cli.limit_options import MaxMemory
 from sinkshot.errors import printable
 
 
 @guarded
 def info(
-    features: Annotated[str, typer.Argument(help="Feature bank: a file or a bundled name.")],
-    labels: Annotated[Path | None, typer.Option(help="Labels for an .npy file.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    max_memory: MaxMemory = None,
+    features: shared.Features,
+    labels: shared.Labels = None,
+    as_json: shared.AsJson = False,
+    max_memory: shared.MaxMemory = None,
 ) -> None:
     """Describe a feature bank: classes, samples, dimensions, zeros, sparsity, skewness.
 
@@ -29,29 +29,40 @@ def info(
     if as_json:
         print_json(facts)
         return
-    lines = {name: value for name, value in facts.items() if name != "meta"} | facts["meta"]
+    lines = _in_words(facts) | {name.replace("_", " "): str(value) for name, value in facts["meta"].items()}
     widest = max(map(len, lines))
     for name, value in lines.items():
-        out().print(f"{printable(name.replace('_', ' ')):<{widest}}  {printable(_words(value))}")
+        out().print(f"{printable(name):<{widest}}  {printable(value)}")
 
 
-def _words(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{k.replace('_', ' ')} {_words(v)}" for k, v in value.items())
-    if isinstance(value, list | tuple):
-        return ", ".join(repr(v) if v == "" else _words(v) for v in value) or "none"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+def _in_words(facts: dict[str, Any]) -> dict[str, str]:
+    """Return the facts of `describe` as a person reads them, each with what it means."""
+    counts, skew = facts["counts"], facts["skew"]
+    return {
+        "rows": f"{facts['rows']:,}",
+        "classes": f"{facts['classes']:,}",
+        "rows per class": f"{counts['min']:,} to {counts['max']:,}, median {counts['median']:,.6g}",
+        "width": f"{facts['width']:,} features per row",
+        "number format": facts["dtype"],
+        "zeros": f"{100 * facts['share_of_zeros']:.4g} % of all numbers",
+        "negative numbers": f"{facts['negative']:,}",
+        "sparsity": f"{_number(facts['sparsity'])} (Hoyer's, mean over rows; 0: all features equal, 1: one feature)",
+        "skewness": f"{_number(skew['raw'])}, of square roots {_number(skew['sqrt'])} (0: symmetric)",
+        "base means": ", ".join(f"after {chain}" if chain else "of raw features" for chain in facts["base"]) or "none",
+    }
+
+
+def _number(value: float | None) -> str:
+    return "undefined" if value is None else f"{value:.4g}"
 
 
 @guarded
 def convert(
-    source: Annotated[str, typer.Argument(help="File to read: .plk, .npz, .npy or .safetensors.")],
-    target: Annotated[Path, typer.Argument(help="File to write: .safetensors or .npz.")],
-    labels: Annotated[Path | None, typer.Option(help="Labels for an .npy file.")] = None,
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="File to read: .plk, .npz, .npy or .safetensors.")],
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="File to write: .safetensors or .npz.")],
+    labels: shared.Labels = None,
     store: Annotated[str, typer.Option(help="float32, float16, or uint8 (of the square roots).")] = "float32",
-    max_memory: MaxMemory = None,
+    max_memory: shared.MaxMemory = None,
 ) -> None:
     """Convert a feature file to another format.
 

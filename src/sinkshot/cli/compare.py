@@ -13,6 +13,7 @@ import typer
 from rich.table import Table
 
 from sinkshot import methods
+from sinkshot.cli import shared_options as shared
 from sinkshot.cli._console import guarded, out, percent, print_json
 from sinkshot.cli.reproduce import STORE
 from sinkshot.errors import InputError, unknown_name
@@ -43,11 +44,11 @@ class Difference:
 
 @guarded
 def compare(
-    a: Annotated[str, typer.Argument(help="Folder of a report, its results.sqlite, or a method.")],
-    b: Annotated[str, typer.Argument(help="What to compare it with, of the same kind.")],
+    a: Annotated[str, typer.Argument(metavar="A", help="Folder of a report, its results.sqlite, or a method.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="What to compare it with, of the same kind.")],
     folder: Annotated[Path, typer.Option("--out", help="Report to compare methods in.")] = Path("sinkshot-report"),
     store: Annotated[Path | None, typer.Option(help=f"Results of that report.  [default: OUT/{STORE}]")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Compare two reports of `sinkshot reproduce`, or two methods within one.
 

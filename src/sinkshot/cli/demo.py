@@ -11,6 +11,7 @@ import typer
 from rich.table import Table
 
 from sinkshot.bank import FeatureBank, load
+from sinkshot.cli import shared_options as shared
 from sinkshot.cli._console import exit_code, guarded, out, percent, say
 from sinkshot.cli._signals import while_read
 from sinkshot.episodes import Recipe
@@ -37,7 +38,7 @@ ENTRIES: tuple[Entry, ...] = (  # label, method, preprocess, the paper's CIFAR-F
 @guarded
 def demo(
     episodes: Annotated[int, typer.Option(help="Episodes per result.")] = 10_000,
-    seed: Annotated[int, typer.Option(help="Seed of the episodes.")] = 0,
+    seed: shared.Seed = 0,
     page: Annotated[Path, typer.Option("--out", help="HTML page to write.")] = Path("sinkshot-demo.html"),
 ) -> None:
     """Reproduce the paper's CIFAR-FS numbers on the bundled features, and write a page about them.

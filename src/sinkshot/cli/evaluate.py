@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from itertools import combinations
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,9 +13,9 @@ from rich.table import Table
 from sinkshot import methods as registry
 from sinkshot.bank import FeatureBank, load
 from sinkshot.classes import part
+from sinkshot.cli import shared_options as shared
 from sinkshot.cli._console import exit_code, guarded, out, percent, print_json, say
 from sinkshot.cli._signals import while_read
-from sinkshot.cli.limit_options import MaxMemory
 from sinkshot.cli.set_option import parse_settings
 from sinkshot.episodes import Recipe
 from sinkshot.errors import InputError, unknown_name
@@ -32,30 +31,32 @@ _FEW = 5  # methods: up to here all pairs are compared, beyond that each with on
 
 @guarded
 def evaluate(
-    features: Annotated[str, typer.Argument(help="Feature bank: a file or a bundled name.")],
+    features: shared.Features,
     method: Annotated[
         list[str] | None,
         typer.Option(help="Method, or all, inductive, transductive; repeatable.  [default: bms]"),
     ] = None,
-    preprocess: Annotated[str | None, typer.Option(help="Steps, such as PEMnE.  [default: the method's]")] = None,
-    way: Annotated[int, typer.Option(help="Classes per episode.")] = 5,
-    shot: Annotated[int, typer.Option(help="Labelled samples per class.")] = 1,
-    query: Annotated[int, typer.Option(help="Unlabelled samples per class.")] = 15,
-    episodes: Annotated[int, typer.Option(help="Number of episodes.")] = 10_000,
-    protocol: Annotated[str, typer.Option(help="balanced, official, dirichlet, long-tail or open-set.")] = "balanced",
-    alpha: Annotated[float, typer.Option(help="dirichlet: smaller is more imbalanced.")] = ALPHA,
-    ratio: Annotated[float, typer.Option(help="long-tail: largest class over smallest.")] = RATIO,
-    seed: Annotated[int, typer.Option(help="Seed of the episodes.")] = 0,
-    base: Annotated[Path | None, typer.Option(help="Feature bank of the base classes, for Mb steps.")] = None,
-    labels: Annotated[Path | None, typer.Option(help="Labels for an .npy file.")] = None,
-    classes: Annotated[str | None, typer.Option(help="Use only these classes, such as 0-9,12.")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Hyper-parameter [METHOD.]KEY=VALUE; repeatable.")
+    preprocess: Annotated[
+        str | None, typer.Option(metavar="STEPS", help="Steps, such as PEMnE.  [default: the method's]")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or another torch device.")] = "auto",
-    engine: Annotated[str, typer.Option(help="auto, numpy, numba, torch or triton.")] = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    max_memory: MaxMemory = None,
+    way: shared.Way = 5,
+    shot: shared.Shot = 1,
+    query: shared.Query = 15,
+    episodes: Annotated[int, typer.Option(help="Number of episodes.")] = 10_000,
+    protocol: shared.Protocol = "balanced",
+    alpha: shared.Alpha = ALPHA,
+    ratio: shared.Ratio = RATIO,
+    seed: shared.Seed = 0,
+    base: shared.Base = None,
+    labels: shared.Labels = None,
+    classes: shared.Classes = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="[METHOD.]KEY=VALUE", help="Hyper-parameter; repeatable.")
+    ] = None,
+    device: shared.Device = "auto",
+    engine: shared.Engine = "auto",
+    as_json: shared.AsJson = False,
+    max_memory: shared.MaxMemory = None,
 ) -> None:
     """Evaluate methods on few-shot episodes of a feature bank.
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sinkshot.cli import shared_options as shared
 from sinkshot.cli._console import guarded, out, print_json, say
-from sinkshot.cli.limit_options import Decode, ImageFormats, MaxMemory
 from sinkshot.cli.set_option import parse_settings, parse_value
 from sinkshot.errors import InputError
 from sinkshot.progress import LINE_EVERY, ProgressReporter, duration
@@ -22,17 +22,15 @@ if TYPE_CHECKING:
 
 @guarded  # more than 60 lines: one or more for each option
 def extract(  # long: one parameter for each option
-    images: Annotated[Path, typer.Argument(help="Folder with one folder per class, or a known data set.")],
+    images: shared.Images,
     target: Annotated[Path, typer.Option("--out", help="Feature bank to write, .safetensors.")],
     weights: Annotated[Path | None, typer.Option(help="Weights: .safetensors, .pt, .pth, .tar or .onnx.")] = None,
     backbone: Annotated[
         str | None, typer.Option(help="Network, such as wrn-28-10 or timm:resnet50, if the weights do not name it.")
     ] = None,
     split: Annotated[str, typer.Option(help="base, validation, novel or all.")] = "all",
-    layout: Annotated[str, typer.Option(help="Layout of the images, if it is not recognised.")] = "auto",
-    data_set: Annotated[
-        str | None, typer.Option(help="Data set whose class split to use: cifar-fs, fc100, cub, ...")
-    ] = None,
+    layout: shared.Layout = "auto",
+    data_set: shared.DataSet = None,
     size: Annotated[int | None, typer.Option(help="Image size in pixels.  [default: as trained]")] = None,
     margin: Annotated[
         float,
@@ -41,22 +39,24 @@ def extract(  # long: one parameter for each option
         ),
     ] = 1.15,
     batch: Annotated[int, typer.Option(help="Batch size.")] = 256,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or another torch device.")] = "auto",
+    device: shared.Device = "auto",
     precision: Annotated[str, typer.Option(help="float32 or bf16.")] = "float32",
     store: Annotated[str, typer.Option(help="float16 or float32.")] = "float16",
     base_means: Annotated[
         Path | None, typer.Option(help="Bank of the base classes, whose means are stored too.")
     ] = None,
-    mean: Annotated[str | None, typer.Option(help="R,G,B from 0 to 1, if the weights do not give it.")] = None,
-    std: Annotated[str | None, typer.Option(help="R,G,B, like --mean.")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Option of the network, KEY=VALUE; repeatable.")
+    mean: Annotated[
+        str | None, typer.Option(metavar="R,G,B", help="Means from 0 to 1, if the weights do not give it.")
     ] = None,
-    subset: Annotated[bool, typer.Option("--subset", help="Accept an incomplete data set.")] = False,
-    decode: Decode = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    max_memory: MaxMemory = None,
-    image_formats: ImageFormats = None,
+    std: shared.Std = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Option of the network; repeatable.")
+    ] = None,
+    subset: shared.Subset = False,
+    decode: shared.Decode = False,
+    as_json: shared.AsJson = False,
+    max_memory: shared.MaxMemory = None,
+    image_formats: shared.ImageFormats = None,
 ) -> None:
     """Extract features of images into a feature bank.
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from sinkshot.cli import shared_options as shared
 from sinkshot.cli._console import guarded, out, print_json, say
-from sinkshot.cli.limit_options import ImageFormats, MaxMemory
 from sinkshot.errors import InputError
 from sinkshot.progress import LINE_EVERY, ProgressReporter
 
@@ -26,24 +26,22 @@ def label(
     unknown: Annotated[
         float, typer.Option(help="Reject items that belong to no class with a probability above this; 1 rejects none.")
     ] = 0.5,
-    next_count: Annotated[
-        int, typer.Option("--next", metavar="N", help="How many items to suggest for labelling next.")
-    ] = 10,
+    next_count: Annotated[int, typer.Option("--next", help="How many items to suggest for labelling next.")] = 10,
     target: Annotated[Path, typer.Option("--out", help="Folder for the results.")] = Path("labels"),
-    export: Annotated[
-        list[str] | None, typer.Option(help="label-studio, folders or huggingface; may be repeated.")
-    ] = None,
+    export: Annotated[list[str] | None, typer.Option(help="label-studio, folders or huggingface; repeatable.")] = None,
     cache: Annotated[
         Path | None, typer.Option(help="Folder to cache features in.  [default: beside the input]")
     ] = None,
     save: Annotated[Path | None, typer.Option(help="Write the fitted classifier to this .safetensors file.")] = None,
     model: Annotated[Path | None, typer.Option(help="Use a classifier that --save wrote.")] = None,
     size: Annotated[int | None, typer.Option(help="Image size in pixels, if the encoder does not give it.")] = None,
-    mean: Annotated[str | None, typer.Option(help="R,G,B from 0 to 1, if the encoder does not give it.")] = None,
-    std: Annotated[str | None, typer.Option(help="R,G,B, like --mean.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    max_memory: MaxMemory = None,
-    image_formats: ImageFormats = None,
+    mean: Annotated[
+        str | None, typer.Option(metavar="R,G,B", help="Means from 0 to 1, if the encoder does not give it.")
+    ] = None,
+    std: shared.Std = None,
+    as_json: shared.AsJson = False,
+    max_memory: shared.MaxMemory = None,
+    image_formats: shared.ImageFormats = None,
 ) -> None:
     """Label your own images, texts or embeddings from the few labels that you give.
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from sinkshot.cli import shared_options as shared
 from sinkshot.cli._console import guarded, out, print_json
 from sinkshot.methods import METHODS, Method
 from sinkshot.methods.needs_training import NEEDS_TRAINING, NeedsTraining
@@ -18,7 +19,7 @@ def methods(
     every: Annotated[
         bool, typer.Option("--all", help="Also list methods of the paper that need training of their own.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: shared.AsJson = False,
 ) -> None:
     """List the methods with their preprocessing, hyper-parameters and assumptions.
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sinkshot.cli import shared_options as shared
 from sinkshot.cli._console import exit_code, guarded, out, print_json, say
-from sinkshot.cli.limit_options import MaxMemory
 from sinkshot.cli.print_leaderboards import print_boards
 from sinkshot.cli.print_studies import answer, listed, print_claims, print_list, print_missing, print_tables
 from sinkshot.errors import InputError, whole
@@ -42,12 +42,14 @@ def reproduce(
     folder: Annotated[Path, typer.Option("--out", help="Folder of the report.")] = Path("sinkshot-report"),
     store: Annotated[Path | None, typer.Option(help=f"File that keeps the results.  [default: OUT/{STORE}]")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes.  [default: one per core]")] = None,
-    scheduler: Annotated[str | None, typer.Option(help="Compute on the Dask cluster at this address.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or another torch device.")] = "auto",
+    scheduler: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Compute on the Dask cluster at this address.")
+    ] = None,
+    device: shared.Device = "auto",
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure everything again.")] = False,
     show: Annotated[bool, typer.Option("--list", help="List studies and the features they need.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    max_memory: MaxMemory = None,
+    as_json: shared.AsJson = False,
+    max_memory: shared.MaxMemory = None,
 ) -> None:
     """Measure the paper's tables and figures on the feature banks at hand, and report them beside the paper's values.
 

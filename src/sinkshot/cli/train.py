@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sinkshot.cli import shared_options as shared
 from sinkshot.cli._console import FAILED, exit_code, guarded, out, percent, print_json, say
 from sinkshot.cli._signals import receive
-from sinkshot.cli.limit_options import Decode, ImageFormats, MaxMemory
 from sinkshot.cli.set_option import parse_settings
 from sinkshot.errors import InputError
 from sinkshot.progress import ProgressReporter
@@ -25,31 +25,33 @@ if TYPE_CHECKING:
 
 @guarded  # more than 60 lines: one or more for each option
 def train(  # long: one parameter for each option
-    images: Annotated[Path, typer.Argument(help="Folder with one folder per class, or a known data set.")],
+    images: shared.Images,
     folder: Annotated[Path, typer.Option("--out", help="Folder of the run.")],
     recipe: Annotated[str, typer.Option(help="Recipe name or .toml file.")] = "modern",
     validation: Annotated[Path | None, typer.Option(help="Images of the validation classes, if separate.")] = None,
-    data_set: Annotated[str | None, typer.Option(help="Data set whose class split to use: cifar-fs, cub, ...")] = None,
-    layout: Annotated[str, typer.Option(help="Layout of the images, if it is not recognised.")] = "auto",
+    data_set: shared.DataSet = None,
+    layout: shared.Layout = "auto",
     network: Annotated[str | None, typer.Option(help="Network.  [default: the recipe's]")] = None,
     epochs: Annotated[float | None, typer.Option(help="Epochs of a one-stage recipe.  [default: the recipe's]")] = None,
-    fit_seconds: Annotated[float, typer.Option(help="Scale epochs so that training takes about this long.")] = 0.0,
+    fit_seconds: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Scale epochs so that training takes about this long.")
+    ] = 0.0,
     seed: Annotated[int | None, typer.Option(help="Seed.  [default: the recipe's]")] = None,
     change: Annotated[
-        list[str] | None, typer.Option("--set", help="Any key of the recipe, KEY=VALUE; repeatable.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key of the recipe; repeatable.")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     devices: Annotated[int, typer.Option(help="Number of devices: 1, 2, 4 or 8.")] = 1,
-    max_seconds: Annotated[float | None, typer.Option(help="Save and stop after this many seconds.")] = None,
-    save_seconds: Annotated[float, typer.Option(help="Seconds between saves.")] = 300.0,
+    max_seconds: Annotated[float | None, typer.Option(metavar="SECONDS", help="Save and stop after this time.")] = None,
+    save_seconds: Annotated[float, typer.Option(metavar="SECONDS", help="Time between saves.")] = 300.0,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in the folder.")] = False,
     deterministic: Annotated[bool, typer.Option("--deterministic", help="Reproducible bit for bit.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write metrics for TensorBoard.")] = False,
-    subset: Annotated[bool, typer.Option("--subset", help="Accept an incomplete data set.")] = False,
-    decode: Decode = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    max_memory: MaxMemory = None,
-    image_formats: ImageFormats = None,
+    subset: shared.Subset = False,
+    decode: shared.Decode = False,
+    as_json: shared.AsJson = False,
+    max_memory: shared.MaxMemory = None,
+    image_formats: shared.ImageFormats = None,
 ) -> None:
     """Train a backbone on base classes; few-shot accuracy on validation classes picks the best weights.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
@@ -10,9 +9,9 @@ from rich.table import Table
 
 from sinkshot.bank import FeatureBank, load
 from sinkshot.classes import check_split, others
+from sinkshot.cli import shared_options as shared
 from sinkshot.cli._console import exit_code, guarded, out, percent, print_json, say
 from sinkshot.cli._signals import while_read
-from sinkshot.cli.limit_options import MaxMemory
 from sinkshot.cli.set_option import parse_value
 from sinkshot.episodes import Recipe
 from sinkshot.errors import InputError
@@ -28,29 +27,34 @@ _EASY = 0.995  # above this, too few errors are left to choose by
 
 @guarded  # more than 60 lines: one or more for each option
 def tune(
-    features: Annotated[str, typer.Argument(help="Feature bank of the validation classes: a file or a bundled name.")],
+    features: Annotated[
+        str,
+        typer.Argument(metavar="FEATURES", help="Feature bank of the validation classes: a file or a bundled name."),
+    ],
     method: Annotated[str, typer.Option(help="Method to tune.")] = "bms",
     grid: Annotated[
-        list[str] | None, typer.Option(help="Values to try: KEY=VALUE,VALUE,...; ';' separates lists. Repeatable.")
+        list[str] | None, typer.Option(metavar="KEY=VALUE,...", help="Values to try; ';' separates lists. Repeatable.")
     ] = None,
-    preprocess: Annotated[list[str] | None, typer.Option(help="Preprocessing to try; repeatable.")] = None,
-    random: Annotated[int | None, typer.Option(help="Try this many random combinations.  [default: all]")] = None,
-    classes: Annotated[str | None, typer.Option(help="Tune on these classes only, such as 0-9,12.")] = None,
-    way: Annotated[int, typer.Option(help="Classes per episode.")] = 5,
-    shot: Annotated[int, typer.Option(help="Labelled samples per class.")] = 1,
-    query: Annotated[int, typer.Option(help="Unlabelled samples per class.")] = 15,
+    preprocess: Annotated[
+        list[str] | None, typer.Option(metavar="STEPS", help="Preprocessing to try; repeatable.")
+    ] = None,
+    random: Annotated[int | None, typer.Option(help="Try N random combinations.  [default: all]")] = None,
+    classes: shared.Classes = None,
+    way: shared.Way = 5,
+    shot: shared.Shot = 1,
+    query: shared.Query = 15,
     episodes: Annotated[int, typer.Option(help="Episodes of the last round and of the check.")] = 500,
-    protocol: Annotated[str, typer.Option(help="balanced, official, dirichlet, long-tail or open-set.")] = "balanced",
-    alpha: Annotated[float, typer.Option(help="dirichlet: smaller is more imbalanced.")] = ALPHA,
-    ratio: Annotated[float, typer.Option(help="long-tail: largest class over smallest.")] = RATIO,
+    protocol: shared.Protocol = "balanced",
+    alpha: shared.Alpha = ALPHA,
+    ratio: shared.Ratio = RATIO,
     metric: Annotated[str, typer.Option(help="accuracy; under open-set also auroc, aupr or fpr95.")] = "accuracy",
-    seed: Annotated[int, typer.Option(help="Seed of the episodes.")] = 0,
-    base: Annotated[Path | None, typer.Option(help="Feature bank of the base classes, for Mb steps.")] = None,
-    labels: Annotated[Path | None, typer.Option(help="Labels for an .npy file.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or another torch device.")] = "auto",
-    engine: Annotated[str, typer.Option(help="auto, numpy, numba, torch or triton.")] = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    max_memory: MaxMemory = None,
+    seed: shared.Seed = 0,
+    base: shared.Base = None,
+    labels: shared.Labels = None,
+    device: shared.Device = "auto",
+    engine: shared.Engine = "auto",
+    as_json: shared.AsJson = False,
+    max_memory: shared.MaxMemory = None,
 ) -> None:
     """Choose hyper-parameters of a method on validation classes, never on the classes you report on.
 
