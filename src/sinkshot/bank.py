@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkshot.arrays import blocks
-from sinkshot.errors import InputError
+from sinkshot.errors import InputError, unknown_name, whole
+from sinkshot.formats.parts import PartedFeatures
 from sinkshot.statistics import skewness_by_blocks
 
 
@@ -29,7 +30,7 @@ class FeatureBank:
     Parameters
     ----------
     features : array of shape (n, d)
-        One row per item; kept as float32.
+        One row per item; kept as float32. Of a bank in parts, rows are read as they are indexed.
     labels : array of shape (n,)
         The class of each row, 0 .. classes-1.
     class_names : sequence of str
@@ -125,7 +126,8 @@ class FeatureBank:
             64 hexadecimal digits.
         """
         digest = hashlib.sha256(json.dumps([self.features.shape, self.class_names]).encode())
-        digest.update(self.features.astype("<f4", copy=False).data)
+        for rows in blocks(*self.features.shape):
+            digest.update(np.ascontiguousarray(self.features[rows], "<f4").data)
         digest.update(self.labels.astype("<i8", copy=False).data)
         return digest.hexdigest()
 
@@ -141,7 +143,8 @@ class FeatureBank:
         """
         from sinkshot import formats
 
-        content = formats.BankContent(self.features, self.labels, self.class_names, self.meta, self.base)
+        features = np.asarray(self.features)  # a bank in parts is read whole
+        content = formats.BankContent(features, self.labels, self.class_names, self.meta, self.base)
         formats.write(content, path, store)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -159,7 +162,8 @@ def load(path: str | os.PathLike[str], labels: str | os.PathLike[str] | None = N
     Parameters
     ----------
     path : path-like
-        A `.safetensors`, `.npz`, `.npy` or `.plk` file, or a name such as "cifar-fs_wrn-28-10_novel".
+        A `.safetensors`, `.npz`, `.npy` or `.plk` file; a folder with a bank in parts, or its address, such as
+        "s3://bucket/birds"; or a name such as "cifar-fs_wrn-28-10_novel".
     labels : path-like, optional
         Labels of an `.npy` file; `<stem>_labels.npy` beside it by default.
 
@@ -180,7 +184,14 @@ def load(path: str | os.PathLike[str], labels: str | os.PathLike[str] | None = N
     (12000, 640)
     """
     from sinkshot import formats
+    from sinkshot.formats import parts
 
+    if formats.in_parts(path):
+        if labels is not None:
+            raise InputError(f"{path} holds its own labels; a labels file is for .npy only, so leave it out.")
+        with formats.errors_name(formats.as_path(path)):
+            features, labels_, names, meta, base, _ = parts.read(path)
+            return FeatureBank(features, labels_, tuple(names or ()), meta, base)
     with formats.located(path) as file:
         content = formats.read(file, labels)
         with formats.errors_name(file):
@@ -190,6 +201,34 @@ def load(path: str | os.PathLike[str], labels: str | os.PathLike[str] | None = N
             return FeatureBank.from_arrays(features, labels_, names, meta, base)
 
 
+def save_parts(
+    bank: FeatureBank,
+    path: str | os.PathLike[str],
+    *,
+    part_rows: int,
+    store: str = "float32",
+    part_format: str = "safetensors",
+) -> int:
+    """Write a bank in parts of so many rows to a folder or an address; return the number of parts."""
+    from sinkshot import formats
+    from sinkshot.formats import parts
+
+    whole("the number of rows in a part", part_rows, 1)
+    if store not in formats.STORES:
+        raise unknown_name("store", str(store), formats.STORES)
+    if part_format not in ("safetensors", "parquet"):
+        raise unknown_name("format of parts", part_format, ("safetensors", "parquet"))
+    content = formats.BankContent(bank.features, bank.labels, bank.class_names, bank.meta, bank.base)
+    written = parts.write(content, path, store=store, part_rows=part_rows, suffix=f".{part_format}")
+    return len(written.parts)
+
+
+def in_parts(bank: FeatureBank) -> PartedFeatures | None:
+    """Return the features of a bank in parts; None where they are an array."""
+    features: Any = bank.features
+    return features if isinstance(features, PartedFeatures) else None
+
+
 def describe(bank: FeatureBank) -> dict[str, Any]:
     """Return what `sinkshot info` shows of a bank, as plain Python values.
 
@@ -197,6 +236,9 @@ def describe(bank: FeatureBank) -> dict[str, Any]:
     the skewness averaged over columns that are not constant, raw and after a square root. None where undefined.
     """
     x, counts, root = bank.features, bank.counts, bank.width**0.5
+    parts = in_parts(bank)
+    if parts is not None:
+        parts.verify()
     zeros, negative, sparsity = 0, 0, []
     for rows in blocks(*x.shape):
         zeros += int(np.count_nonzero(x[rows] == 0))
@@ -211,6 +253,7 @@ def describe(bank: FeatureBank) -> dict[str, Any]:
         "counts": {"min": int(counts.min()), "median": float(np.median(counts)), "max": int(counts.max())},
         "width": bank.width,
         "dtype": str(x.dtype),
+        **({} if parts is None else {"parts": len(parts.index.parts)}),
         "share_of_zeros": zeros / x.size,
         "negative": negative,
         "sparsity": _mean(sparsity),
@@ -222,7 +265,8 @@ def describe(bank: FeatureBank) -> dict[str, Any]:
 
 def validate(features: Any, labels: Any, class_names: Any, meta: Any, base: Any) -> dict[str, Any]:
     """Return the parts of a bank, cast and read-only. Raise an InputError that says what is wrong and where."""
-    x, names, y = _float32(features, 2, "features"), _names(class_names), _array(labels, "labels")
+    x = features if isinstance(features, PartedFeatures) else _float32(features, 2, "features")
+    names, y = _names(class_names), _array(labels, "labels")
     if y.ndim != 1 or y.dtype.kind not in "iu":
         raise InputError(
             f"labels: {y.dtype} {y.shape} was given, one integer per row expected; see FeatureBank.from_arrays."

@@ -163,7 +163,7 @@ def run(
     base_mean: BaseMean | None = None,
     statistics: Sequence[tuple[Array, Array | None]] | None = None,
     what: str = "row",
-    first: int = 0,
+    first: int | NDArray[np.integer[Any]] = 0,
 ) -> Prepared:
     """Apply a chain to rows.
 
@@ -183,8 +183,8 @@ def run(
         Means and scales of an earlier run, to be used again.
     what : str
         The word for a row in error messages.
-    first : int
-        The number of the first row in error messages, if x is part of a larger array.
+    first : int or array of shape (N,)
+        The number of the first row in error messages, if x is part of a larger array, or the numbers of all rows.
 
     Returns
     -------
@@ -254,7 +254,7 @@ def _statistics(
     return shift, xp.sqrt(variance + BATCH_NORM_EPSILON)
 
 
-def refuse_negative(x: Array, what: str, first_row: int = 0) -> None:
+def refuse_negative(x: Array, what: str, first_row: int | NDArray[np.integer[Any]] = 0) -> None:
     """Raise the error for negative entries under P, naming the first."""
     xp = array_namespace(x)
     below = x < 0
@@ -264,8 +264,9 @@ def refuse_negative(x: Array, what: str, first_row: int = 0) -> None:
     first = int(xp.argmax(xp.astype(xp.reshape(below, (-1,)), xp.int8)))
     row, column = divmod(first, width)
     value = float(xp.reshape(x, (-1,))[first])
+    number = first_row + row if isinstance(first_row, int) else first_row[row]
     raise InputError(
-        f"the power step P needs features >= 0, and {what} {first_row + row}, column {column} is {value:.6g}. "
+        f"the power step P needs features >= 0, and {what} {number}, column {column} is {value:.6g}. "
         "Use the signed power Ps (as in PsEMnE), or leave P out."
     )
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from sinkshot.bank import describe, load
+from sinkshot.bank import describe, load, save_parts
 from sinkshot.cli import shared_options as shared
 from sinkshot.cli._console import guarded, out, print_json
-from sinkshot.errors import printable
+from sinkshot.errors import InputError, printable
+from sinkshot.foreign.folders import is_address
 
 
 @guarded
@@ -39,7 +39,7 @@ def _in_words(facts: dict[str, Any]) -> dict[str, str]:
     """Return the facts of `describe` as a person reads them, each with what it means."""
     counts, skew = facts["counts"], facts["skew"]
     return {
-        "rows": f"{facts['rows']:,}",
+        "rows": f"{facts['rows']:,}" + (f" in {facts['parts']:,} parts" if "parts" in facts else ""),
         "classes": f"{facts['classes']:,}",
         "rows per class": f"{counts['min']:,} to {counts['max']:,}, median {counts['median']:,.6g}",
         "width": f"{facts['width']:,} features per row",
@@ -58,17 +58,38 @@ def _number(value: float | None) -> str:
 
 @guarded
 def convert(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="File to read: .plk, .npz, .npy or .safetensors.")],
-    target: Annotated[Path, typer.Argument(metavar="TARGET", help="File to write: .safetensors or .npz.")],
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="File to read: .plk, .npz, .npy, .safetensors; or a bank in parts.")
+    ],
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="TARGET", help="File to write: .safetensors or .npz; with --part-rows a folder or its address."
+        ),
+    ],
     labels: shared.Labels = None,
     store: Annotated[str, typer.Option(help="float32, float16, or uint8 (of the square roots).")] = "float32",
+    part_rows: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Write a bank in parts of so many rows, to be read without loading it whole."),
+    ] = None,
+    part_format: Annotated[str, typer.Option(help="Format of the parts: safetensors or parquet.")] = "safetensors",
     max_memory: shared.MaxMemory = None,
 ) -> None:
-    """Convert a feature file to another format.
+    """Convert a feature file to another format, or to a bank in parts.
 
     Example: sinkshot convert output.plk mini_wrn-28-10_novel.safetensors --store float16
+
+    Example: sinkshot convert birds.npz birds --part-rows 100000 --store float16
     """
     del max_memory  # its callback has been called
     bank = load(source, labels=labels)
-    bank.save(target, store=store)
-    out().print(f"{target}: {len(bank.labels):,} rows x {bank.width} of {bank.classes} classes, {store}")
+    if part_rows is None:
+        if is_address(target):
+            raise InputError(f"{target} is an address: only a bank in parts can be written there; give --part-rows.")
+        bank.save(target, store=store)
+        out().print(f"{target}: {len(bank.labels):,} rows x {bank.width} of {bank.classes} classes, {store}")
+        return
+    count = save_parts(bank, target, part_rows=part_rows, store=store, part_format=part_format)
+    rows = f"{len(bank.labels):,} rows x {bank.width} of {bank.classes} classes"
+    out().print(f"{target}: {rows} in {count} parts, {store}")

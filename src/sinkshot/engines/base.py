@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from sinkshot import preprocess
 from sinkshot.arrays import blocks
+from sinkshot.bank import in_parts
 from sinkshot.calibration import Judged, judge
 from sinkshot.engines.job import Job, prior_is, true_shares
 from sinkshot.engines.metrics import checked, rejection
@@ -41,6 +42,11 @@ class Engine(ABC):
         self.row_wise, self.task_wise = preprocess.split(job.steps)
         self.base_mean = preprocess.base_mean_of(job.means, job.base)
         self.lock, self.threads = Lock(), self._threads()
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether the features are read as they are drawn."""
+        return in_parts(self.job.bank) is not None
 
     @classmethod
     def takes(cls, job: Job) -> bool:
@@ -96,7 +102,12 @@ class Engine(ABC):
         return self.job.bank.features
 
     def _rows(self) -> Array | None:
-        """Apply the row-wise part of the chain to the whole bank, once; None where a copy of it would be too large."""
+        """Apply the row-wise part of the chain to the whole bank, once; None where a copy of it would be too large.
+
+        Of a bank in parts only the rows that episodes draw are ever read.
+        """
+        if self.in_parts:
+            return None
         features = self._features()
         if self.on_host and features.nbytes > LARGE:
             self._check_rows(features)
@@ -120,7 +131,12 @@ class Engine(ABC):
         with self._timed("prepare"):
             both = np.hstack([chunk.support, chunk.query])  # [R, N]
             drawn, places = np.unique(both, return_inverse=True)
-            done = preprocess.run(self._features()[drawn], self.row_wise, base_mean=self.base_mean)
+            features = self._array(self.job.bank.features[drawn]) if self.in_parts else self._features()[drawn]
+            done = preprocess.run(features, self.row_wise, base_mean=self.base_mean, first=drawn)
+            if self.in_parts:
+                self._check_range(done.x)
+                with self.lock:
+                    self.zero_rows += done.zero_rows
             places, supports = places.reshape(both.shape), chunk.support.shape[1]
             support, query = (part.astype(np.int32) for part in (places[:, :supports], places[:, supports:]))
             return self._laid_out(done.x), replace(chunk, support=support, query=query)

@@ -40,7 +40,8 @@ class TritonEngine(TorchArrays, FusedEngine):
         """Yield metrics chunk by chunk; balanced episodes never leave the device."""
         recipe = self.job.episodes
         same_prior = not prior_is(self.job.hyper, "oracle", "estimated")
-        if not (isinstance(recipe, Recipe) and recipe.protocol == "balanced" and self.kernel and same_prior):
+        balanced = isinstance(recipe, Recipe) and recipe.protocol == "balanced"
+        if not (isinstance(recipe, Recipe) and balanced and self.kernel and same_prior) or self.in_parts:
             yield from super().run()
             return
         from sinkshot.kernels import bms_triton, metrics_triton

@@ -41,11 +41,11 @@ class Entry(NamedTuple):
 
 
 class TensorFile:
-    """An open safetensors file, whose header fits it."""
+    """An open safetensors file, whose header fits it; a file elsewhere comes with its size."""
 
-    def __init__(self, file: BinaryIO, framework: str) -> None:
+    def __init__(self, file: BinaryIO, framework: str, size: int | None = None) -> None:
         self._file, self._framework = file, framework
-        self.metadata, self._entries = _header(file)
+        self.metadata, self._entries = _header(file, size_of(file) if size is None else size)
         self.names = list(self._entries)
 
     def entry(self, name: str) -> Entry:
@@ -95,9 +95,9 @@ def tensors(path: str | os.PathLike[str], framework: str) -> Iterator[TensorFile
         yield TensorFile(file, framework)
 
 
-def _header(file: BinaryIO) -> tuple[dict[str, str], dict[str, Entry]]:
+def _header(file: BinaryIO, size: int) -> tuple[dict[str, str], dict[str, Entry]]:
     """Read the header, and check that its tensors fill the file without gaps."""
-    size, length = size_of(file), int.from_bytes(file.read(8), "little")
+    length = int.from_bytes(file.read(8), "little")
     if size < 8 or length > size - 8:
         raise DamagedTensors("its header is longer than the file")
     if length > DIRECTORY.value:

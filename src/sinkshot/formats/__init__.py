@@ -28,6 +28,7 @@ __all__ = [
     "as_path",
     "bundled",
     "errors_name",
+    "in_parts",
     "located",
     "must_be_readable",
     "read",
@@ -49,6 +50,14 @@ def located(path: str | os.PathLike[str]) -> Iterator[Path]:
             yield inside
     else:
         yield file
+
+
+def in_parts(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is a folder with the index of a bank in parts, or an address of another machine."""
+    from sinkshot.foreign.folders import is_address
+    from sinkshot.formats.parts import INDEX
+
+    return is_address(path) or (as_path(path) / INDEX).is_file()
 
 
 def read(file: Path, labels: str | os.PathLike[str] | None = None) -> BankContent:

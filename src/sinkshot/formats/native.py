@@ -55,7 +55,7 @@ def write(bank: BankContent, path: Path, store: str) -> None:
 
     tensors: dict[str, NDArray[Any]] = {"labels": bank.labels, **{f"base.{p}": mean for p, mean in bank.base.items()}}
     if store == "uint8":
-        tensors["features"], tensors["features.scale"] = _quantise(bank.features)
+        tensors["features"], tensors["features.scale"] = quantise(bank.features)
     else:
         tensors["features"] = narrow(bank.features, store)
     try:
@@ -97,7 +97,8 @@ def narrow(features: NDArray[np.float32], store: str) -> NDArray[Any]:
     return narrowed
 
 
-def _quantise(features: NDArray[np.float32]) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+def quantise(features: NDArray[np.float32]) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+    """Return the square roots of features as bytes, and the scale of each column."""
     lowest = features.min(axis=1)
     if (lowest < 0).any():
         row = int((lowest < 0).argmax())
@@ -122,11 +123,12 @@ def _decode(file: TensorFile, scale: NDArray[np.float32] | None) -> NDArray[Any]
     for rows in blocks(*shape):
         features[rows] = file.rows("features", rows)
         if scale is not None:
-            features[rows] = _dequantise(features[rows], scale)
+            features[rows] = dequantise(features[rows], scale)
     features.flags.writeable = False
     return features
 
 
-def _dequantise(quantised: NDArray[Any], scale: NDArray[np.float32]) -> NDArray[np.float32]:
+def dequantise(quantised: NDArray[Any], scale: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the features that bytes stand for."""
     with np.errstate(over="ignore"):  # rounding may raise the largest float32 above its range
         return np.minimum(np.square(quantised * scale), np.finfo(np.float32).max)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sinkshot.errors import InputError
+from sinkshot.formats import in_parts
 from sinkshot.label import label_files
 from sinkshot.label.inputs import embeddings, images, tables, texts
 from sinkshot.label.items import Items
@@ -42,6 +43,8 @@ def read(
 def _recognised(source: Any, text: str | None, skip: Path | None) -> Items:
     if not isinstance(source, str | os.PathLike):
         return tables.from_frame(source, text)
+    if in_parts(source):
+        return embeddings.read_parts(source)
     path = Path(source)
     if path.is_dir():
         if text is not None:

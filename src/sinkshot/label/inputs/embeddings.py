@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from sinkshot.errors import InputError
 from sinkshot.foreign.arrays import archive, read_array
 from sinkshot.foreign.tensors import tensors
 from sinkshot.formats import errors_name
+from sinkshot.formats.parts import open_parts
 from sinkshot.label.inputs.columns import as_labels, as_names, checked_features
 from sinkshot.label.items import Items
 
@@ -33,6 +35,19 @@ def read(path: Path) -> Items:
             accepted=np.zeros(len(features), dtype=bool),
             features=features,
         )
+
+
+def read_parts(path: str | os.PathLike[str]) -> Items:
+    """Read a bank in parts; labels of -1 are those of unlabelled rows."""
+    features, index, _ = open_parts(path)
+    rows = np.asarray(features)
+    return Items(
+        kind="embeddings",
+        names=as_names(None, len(rows)),
+        labels=as_labels(features.labels(), len(rows), index.class_names),
+        accepted=np.zeros(len(rows), dtype=bool),
+        features=rows,
+    )
 
 
 def _npz(path: Path) -> tuple[Arrays, tuple[str, ...]]:
