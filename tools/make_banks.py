@@ -86,7 +86,7 @@ def main() -> None:
         shutil.copy(args.run / name, args.out / f"{stem}_{name}")
     others = {f"{stem.replace('_', f'-to-{name}_', 1)}": place for name, _, place in map(partition, args.cross)}
     backbone = checkpoints.load(outcome.weights)
-    base = replace(base, size=recipe.size, margin=datasets.MARGIN)
+    base = replace(base, size=recipe.size, margin=None)
     results = {"": banks(backbone, (base, validation, novel), others, args.out, args.run, stem, args)}
     if args.mirror:
         twice = Mirrored(backbone.network)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -181,8 +179,6 @@ def test_files_that_are_no_weights_are_refused_in_a_sentence(tmp_path, network, 
         checkpoints.load(tmp_path / "nameless.pt")
     with pytest.raises(InputError, match=r"there is no file .* with weights"):
         checkpoints.load(tmp_path / "nowhere.pt")
-    with pytest.raises(InputError, match="give weights"):
-        checkpoints.load(None, "conv4")
 
 
 def test_pixels_are_normalised_by_the_channel():
@@ -190,104 +186,3 @@ def test_pixels_are_normalised_by_the_channel():
     found = normalised(pixels, (0.0, 0.2, 0.5), (1.0, 0.5, 0.25))
     assert found.shape == (1, 3, 1, 1)
     torch.testing.assert_close(found.flatten(), torch.tensor([0.0, 0.0, 2.0]))
-
-
-TIMM = """
-import types
-import torch
-
-class Tiny(torch.nn.Module):
-    num_features = 5
-    def __init__(self, seed):
-        super().__init__()
-        torch.manual_seed(seed)
-        self.conv = torch.nn.Conv2d(3, 5, 3)
-    def forward(self, x):
-        return self.conv(x).mean((2, 3))
-
-def create_model(name, pretrained, num_classes):
-    if name != "tiny" or num_classes != 0:
-        raise RuntimeError(f"Unknown model ({name})")
-    return Tiny(int(pretrained))
-
-data = types.SimpleNamespace(
-    resolve_model_data_config=lambda model: {"input_size": (3, 24, 24), "mean": (0.1, 0.2, 0.3), "std": (0.4, 0.5, 0.6)}
-)
-"""
-
-
-@pytest.fixture
-def timm(tmp_path, monkeypatch):
-    """A package called timm with one model, in place of the real one."""
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "timm.py").write_text(TIMM)
-    monkeypatch.syspath_prepend(tmp_path / "site")
-    monkeypatch.delitem(sys.modules, "timm", raising=False)
-    yield
-    sys.modules.pop("timm", None)
-
-
-@pytest.mark.usefixtures("timm")
-def test_models_of_timm_come_with_their_own_normalisation(tmp_path):
-    found = checkpoints.load(None, "timm:tiny")
-    assert (found.name, found.width, found.size) == ("timm:tiny", 5, 24)
-    assert (found.mean, found.std) == ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
-    torch.save({"state_dict": {**found.network.state_dict(), "fc.weight": torch.ones(2, 5)}}, tmp_path / "w.pt")
-    assert checkpoints.load(tmp_path / "w.pt", "timm:tiny").sha256 == found.sha256
-    torch.save({"other": torch.ones(2)}, tmp_path / "w.pt")
-    with pytest.raises(InputError, match=r"not those of timm's tiny: conv.weight, conv.bias missing"):
-        checkpoints.load(tmp_path / "w.pt", "timm:tiny")
-    with pytest.raises(InputError, match=r"timm cannot build 'huge': Unknown model \(huge\)"):
-        checkpoints.load(None, "timm:huge")
-
-
-def test_without_timm_a_sentence_says_what_to_install(tmp_path, monkeypatch):
-    (tmp_path / "timm.py").write_text("raise ImportError('no torchvision here')")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "timm", raising=False)
-    with pytest.raises(InputError, match=r"no torchvision here.*pip install 'sinkshot\[timm\]'"):
-        checkpoints.load(None, "timm:resnet50")
-
-
-def onnx_model(path, batch, side, maps=False):
-    """Write a model whose features are the means of the channels, times a matrix [3, 4]."""
-    onnx = pytest.importorskip("onnx")
-    pytest.importorskip("onnxruntime")
-    matrix = np.arange(12, dtype=np.float32).reshape(3, 4)
-    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
-    kernel = onnx.numpy_helper.from_array(matrix.T[:, :, None, None].copy(), "kernel")
-    nodes = [helper.make_node("Conv", ["images", "kernel"], ["maps"])]
-    if not maps:
-        nodes.append(helper.make_node("GlobalAveragePool", ["maps"], ["pooled"]))
-        nodes.append(helper.make_node("Flatten", ["pooled"], ["features"]))
-    graph = helper.make_graph(
-        nodes,
-        "tiny",
-        [helper.make_tensor_value_info("images", kind, [batch, 3, side, side])],
-        [helper.make_tensor_value_info("maps" if maps else "features", kind, None)],
-        [kernel],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-    onnx.save(model, path)
-    return matrix
-
-
-@pytest.mark.parametrize(("batch", "side", "maps"), [("n", "s", False), ("n", 16, True), (4, 16, False)])
-def test_onnx_models_of_fixed_and_free_shapes_give_features(tmp_path, batch, side, maps):
-    matrix = onnx_model(tmp_path / "net.onnx", batch, side, maps)
-    found = checkpoints.load(tmp_path / "net.onnx", size=16)
-    assert (found.name, found.width, found.size) == ("net", 4, 16)
-    images = torch.randn(6, 3, 16, 16)
-    np.testing.assert_allclose(found.network(images).numpy(), images.mean((2, 3)).numpy() @ matrix, atol=1e-5)
-
-
-def test_onnx_models_that_cannot_be_used_are_refused_in_a_sentence(tmp_path):
-    onnx_model(tmp_path / "free.onnx", "n", "s")
-    with pytest.raises(InputError, match="takes images of any size; choose one"):
-        checkpoints.load(tmp_path / "free.onnx")
-    onnx_model(tmp_path / "fixed.onnx", "n", 16)
-    with pytest.raises(InputError, match="takes images of 16 pixels, not 32"):
-        checkpoints.load(tmp_path / "fixed.onnx", size=32)
-    (tmp_path / "junk.onnx").write_bytes(b"junk")
-    with pytest.raises(InputError, match="truncated, damaged or not an ONNX model"):
-        checkpoints.load(tmp_path / "junk.onnx")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import tarfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -329,6 +330,16 @@ def test_the_short_side_is_resized_and_the_middle_cut_out(tmp_path):
     test_time = load(tmp_path, size=20).pixels([2])[0]
     assert test_time[1:-1, 1:-1].min() == 200
     assert load(tmp_path, size=20, margin=1.0).pixels([2])[0][0].max() < 100
+
+
+def test_a_margin_that_is_given_holds_for_small_images_too(tmp_path):
+    bordered = np.zeros((12, 12, 3), np.uint8)
+    bordered[3:-3, 3:-3] = 200
+    write(tmp_path / "a" / "small.png", bordered)
+    assert load(tmp_path, size=40, margin=2.0).pixels([0])[0][4:-4, 4:-4].min() > 100
+    assert load(tmp_path, size=12, margin=2.0).pixels([0])[0][1:-1, 1:-1].min() > 100
+    held = load(tmp_path, size=12, margin=1.0).held()
+    assert replace(held, margin=2.0).pixels([0])[0][1:-1, 1:-1].min() > 100
 
 
 def test_small_images_are_enlarged_and_none_of_them_is_cut_away(tmp_path):

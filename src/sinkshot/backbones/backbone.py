@@ -1,14 +1,17 @@
-"""A backbone: a trained network with the size and normalisation of its images."""
+"""A backbone: a trained network with the size and normalisation of its images. Torch is imported only where used."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Triple = tuple[float, float, float]
 
@@ -20,7 +23,7 @@ IMAGENET: tuple[Triple, Triple] = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 class Backbone:
     """A network that gives features [n, width], and the size and scale of the images that it was trained on."""
 
-    network: Callable[[Tensor], Tensor]  # normalised [n, 3, h, w] -> [n, width]
+    network: Callable[[Tensor], Tensor] | None  # normalised [n, 3, h, w] -> [n, width]
     name: str
     width: int
     size: int | None  # side of the images in pixels; None: any
@@ -28,10 +31,14 @@ class Backbone:
     std: Triple
     sha256: str  # of the weights
     meta: Mapping[str, str] = field(default_factory=dict)  # recipe, data set, ... where the weights tell
+    guessed: bool = False  # mean and std are a guess, since the weights do not tell
+    encode: Callable[[NDArray[np.uint8]], NDArray[np.float32]] | None = None  # instead of `network`: pixels to features
 
 
 def normalised(pixels: Tensor, mean: Triple, std: Triple) -> Tensor:
     """Turn pixels [n, h, w, 3], 0 to 255, into what networks take: float32 [n, 3, h, w], channels last in memory."""
+    import torch
+
     shift = torch.tensor(mean, device=pixels.device) * 255
     scale = 1 / (torch.tensor(std, device=pixels.device) * 255)
     return ((pixels.float() - shift) * scale).permute(0, 3, 1, 2)
@@ -45,6 +52,8 @@ def triple(values: Any) -> Triple:
 
 def weights_hash(state: Mapping[str, Tensor]) -> str:
     """Return the SHA-256 of a network's parameters and buffers, the same from whatever file they came."""
+    import torch
+
     digest = hashlib.sha256()
     for key in sorted(state):
         value = state[key].detach().cpu().contiguous()

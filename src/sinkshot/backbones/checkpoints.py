@@ -53,30 +53,15 @@ def save(network: Network, path: str | Path, mean: Triple, std: Triple, meta: Ma
     write(state, path, {"sinkshot": header})
 
 
-def load(path: str | Path | None, name: str | None = None, size: int | None = None, **options: Any) -> Backbone:
+def load(path: str | Path, name: str | None = None, size: int | None = None, **options: Any) -> Backbone:
     """Return a backbone with the weights of a file, ready to extract features.
 
     A file of ours knows its network. For those of others give the `name` of the network, the `size` of the images that
     it was trained on, and its `options` (see `networks.build`) where they differ from the defaults; images are then
-    normalised as ImageNet's. An `.onnx` file is a network of its own. `timm:NAME` is a model of timm, with timm's
-    weights where there is no file.
+    normalised as ImageNet's. Networks of other kinds are read by `sinkshot.encoders.load`.
     """
-    file = None if path is None else Path(path)
-    if file is not None and not file.exists():
-        raise InputError(f"there is no file {file} with weights (in {Path.cwd()}).")
-    if file is not None:
-        _must_be_readable(file)
-    if name is not None and name.startswith("timm:"):
-        from sinkshot.backbones import timm
-
-        return timm.load(name.removeprefix("timm:"), None if file is None else _read(file)[1], size)
-    if file is None:
-        raise InputError("give weights: a file that training wrote, or a published one.")
-    if file.suffix.lower() == ".onnx":
-        from sinkshot.backbones import onnx
-
-        return onnx.load(file, name, size)
-    header, state = _read(file)
+    file = Path(path)
+    header, state = read(file)
     if header is not None:
         if name not in (None, header["name"]):
             raise InputError(f"{file} holds weights of {header['name']}, not of {name}.")
@@ -92,17 +77,18 @@ def load(path: str | Path | None, name: str | None = None, size: int | None = No
     known = header or {"mean": IMAGENET[0], "std": IMAGENET[1], "meta": {}}
     mean, std = known["mean"], known["std"]
     digest = weights_hash(network.state_dict())
-    return Backbone(network, name, network.width, network.options["size"], mean, std, digest, known["meta"])
+    guessed = header is None
+    return Backbone(network, name, network.width, network.options["size"], mean, std, digest, known["meta"], guessed)
 
 
-def _must_be_readable(file: Path) -> None:
+def read(file: Path) -> tuple[dict[str, Any] | None, dict[str, Tensor]]:
+    """Return the state dict of a file, and the header of one of ours, else None."""
+    if not file.exists():
+        raise InputError(f"there is no file {file} with weights (in {Path.cwd()}).")
     try:
         opened(file).close()
     except OSError as error:
         raise InputError(f"{file} cannot be read: {error.strerror or error}.") from error
-
-
-def _read(file: Path) -> tuple[dict[str, Any] | None, dict[str, Tensor]]:
     return _safetensors(file) if file.suffix.lower() == ".safetensors" else (None, _torch_file(file))
 
 

@@ -9,29 +9,31 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from sinkshot import __version__
 from sinkshot.arrays import blocks
 from sinkshot.backbones.backbone import Backbone, normalised
-from sinkshot.backbones.datasets import Images
+from sinkshot.backbones.datasets import MARGIN, Images
 from sinkshot.backbones.fingerprints import fingerprints
-from sinkshot.backbones.networks import SMALLEST, Network
 from sinkshot.errors import InputError, unknown_name, whole
 from sinkshot.foreign import texts
 from sinkshot.foreign.tensors import DamagedTensors, tensors
 from sinkshot.formats.resumable_writer import STORES, ResumableWriter
 from sinkshot.preprocess import parse, run
 
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
 PREFIXES = ("", "E", "P", "PE")
 """The chains after which the mean of the base classes is kept."""
 CHUNK, SECONDS = 8192, 10.0  # after so many images, or seconds, the features go to the disk
 PRECISIONS = ("float32", "bf16")
+Encode = Callable[[NDArray[np.uint8]], NDArray[np.float32]]  # pixels [n, h, w, 3] to features [n, width]
 
 log = logging.getLogger("sinkshot")
 
@@ -70,13 +72,13 @@ def extract(
     Parameters
     ----------
     backbone : Backbone
-        As `checkpoints.load` returns it; images should have its size.
+        As `checkpoints.load` or `sinkshot.encoders.as_backbone` returns it; images should have its size.
     batch : int
         Batch size.
     device : str
-        auto, cpu, cuda or cuda:1 and so on.
+        auto, cpu, cuda or cuda:1 and so on. Networks that are not torch's run where they choose.
     precision : str
-        float32, or bf16 (faster on a GPU).
+        float32, or bf16 (faster on a GPU), which needs a network of torch.
     store : str
         float16 or float32.
     meta : mapping, optional
@@ -89,8 +91,6 @@ def extract(
         raise unknown_name("precision", precision, PRECISIONS)
     if store not in STORES:
         raise unknown_name("store", store, STORES)
-    if isinstance(backbone.network, Network) and images.size is not None:
-        whole(f"the size of images for {backbone.name}", images.size, SMALLEST)
     means = dict(base or {})
     if wrong := [prefix for prefix, mean in means.items() if mean.shape != (backbone.width,)]:
         raise InputError(
@@ -99,7 +99,7 @@ def extract(
         )
     own = images.meta.get("split") == "base" and not means
     facts = {**provenance(backbone, images, precision), **(meta or {})}
-    began, target = time.monotonic(), _device(device)
+    began, encode = time.monotonic(), _encoding(backbone, images, device, precision)
     work = {"images": _images_hash(images), "batch": str(batch), "mean": repr(backbone.mean), "std": repr(backbone.std)}
     prefixes = PREFIXES if own else tuple(means)
     layout: dict[str, Any] = {"width": backbone.width, "store": store, "work": work, "prefixes": prefixes}
@@ -107,7 +107,7 @@ def extract(
     with ResumableWriter(Path(out), images.labels, images.class_names, facts, **layout) as file:
         before = file.rows
         _tell_of_earlier(file, images)
-        steps = features_of(backbone, images, batch, target, precision, first=before)
+        steps = features_of(backbone, encode, images, batch, first=before)
         for chunk in _chunks(steps):
             _must_be_finite(chunk, images, file.rows)
             file.append(chunk)
@@ -130,19 +130,42 @@ def _tell_of_earlier(file: ResumableWriter, images: Images) -> None:
         log.info(f"{left}; starting again.")
 
 
+def _encoding(backbone: Backbone, images: Images, device: str, precision: str) -> Encode:
+    """Return the function from pixels to features: the backbone's own, or its torch network on a device."""
+    if backbone.encode is not None:
+        if device not in ("auto", "cpu") or precision != "float32":
+            raise InputError(f"{backbone.name} chooses its device and precision; leave --device and --precision out.")
+        return backbone.encode
+    import torch
+
+    from sinkshot.backbones.networks import SMALLEST, Network
+
+    if isinstance(backbone.network, Network) and images.size is not None:
+        whole(f"the size of images for {backbone.name}", images.size, SMALLEST)
+    target = _device(device)
+    network: Any = backbone.network
+    if isinstance(network, torch.nn.Module):
+        network.to(target)
+
+    def encode(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+        shown = torch.from_numpy(pixels).to(target)
+        return _forward(network, normalised(shown, backbone.mean, backbone.std), precision)
+
+    return encode
+
+
 def features_of(
-    backbone: Backbone, images: Images, batch: int, device: torch.device, precision: str, first: int = 0
+    backbone: Backbone, encode: Encode, images: Images, batch: int, first: int = 0
 ) -> Iterator[NDArray[np.float32]]:
     """Yield features [batch, width] of the images from `first` on, decoding the next batch while one is computed."""
-    network = backbone.network.to(device) if isinstance(backbone.network, torch.nn.Module) else backbone.network
     parts = [range(start, min(start + batch, len(images))) for start in range(first, len(images), batch)]
     with ThreadPoolExecutor(1) as ahead:
         waiting = [ahead.submit(images.pixels, part) for part in parts[:2]]
         for i, part in enumerate(parts):
-            pixels = torch.from_numpy(np.ascontiguousarray(waiting.pop(0).result())).to(device)
+            pixels = np.ascontiguousarray(waiting.pop(0).result())
             if i + 2 < len(parts):
                 waiting.append(ahead.submit(images.pixels, parts[i + 2]))
-            found = _forward(network, normalised(pixels, backbone.mean, backbone.std), precision)
+            found = encode(pixels)
             if found.shape != (len(part), backbone.width):
                 size = "x".join(map(str, pixels.shape[1:3]))
                 raise InputError(
@@ -153,6 +176,8 @@ def features_of(
 
 
 def _forward(network: Callable[[Tensor], Tensor], images: Tensor, precision: str) -> NDArray[np.float32]:
+    import torch
+
     same = torch.backends.cudnn.flags(enabled=True, deterministic=True, benchmark=False, allow_tf32=False)  # every time
     with same, torch.inference_mode(), torch.autocast(images.device.type, torch.bfloat16, precision == "bf16"):
         found: NDArray[np.float32] = network(images).float().cpu().numpy()
@@ -238,7 +263,7 @@ def provenance(backbone: Backbone, images: Images, precision: str) -> dict[str, 
         "backbone": backbone.name,
         "weights_sha256": backbone.sha256,
         **{f"trained_{key}" if key in ("data_set", "split") else key: text for key, text in backbone.meta.items()},
-        "made": f"sinkshot {__version__} extract: images of {size}, margin {images.margin:g}, {precision}",
+        "made": f"sinkshot {__version__} extract: images of {size}, margin {images.margin or MARGIN:g}, {precision}",
         "pixel_mean": ", ".join(f"{value:g}" for value in backbone.mean),
         "pixel_std": ", ".join(f"{value:g}" for value in backbone.std),
         "source": images.meta.get("source", ""),
@@ -265,6 +290,8 @@ def _float32(means: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float32]
 
 
 def _device(name: str) -> torch.device:
+    import torch
+
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

@@ -18,12 +18,16 @@ from sinkshot.progress import LINE_EVERY, ProgressReporter, duration
 if TYPE_CHECKING:
     from sinkshot.backbones.backbone import Backbone
     from sinkshot.backbones.extract import Extracted
+    from sinkshot.encoders import Encoder
 
 
 @guarded  # more than 60 lines: one or more for each option
 def extract(  # long: one parameter for each option
     images: shared.Images,
     target: Annotated[Path, typer.Option("--out", help="Feature bank to write, .safetensors.")],
+    encoder: Annotated[
+        str | None, typer.Option(help="Encoder, as `sinkshot label` takes it: efficientnet-lite0, timm:NAME, a file.")
+    ] = None,
     weights: Annotated[Path | None, typer.Option(help="Weights: .safetensors, .pt, .pth, .tar or .onnx.")] = None,
     backbone: Annotated[
         str | None, typer.Option(help="Network, such as wrn-28-10 or timm:resnet50, if the weights do not name it.")
@@ -33,11 +37,12 @@ def extract(  # long: one parameter for each option
     data_set: shared.DataSet = None,
     size: Annotated[int | None, typer.Option(help="Image size in pixels.  [default: as trained]")] = None,
     margin: Annotated[
-        float,
+        float | None,
         typer.Option(
-            help="Reduce the short side to margin x size before the centre crop; small images stay as they are."
+            help="Bring the short side to margin x size before the centre crop.  [default: as the encoder does; "
+            "for weights, reduce to 1.15, and leave small images whole]"
         ),
-    ] = 1.15,
+    ] = None,
     batch: Annotated[int, typer.Option(help="Batch size.")] = 256,
     device: shared.Device = "auto",
     precision: Annotated[str, typer.Option(help="float32 or bf16.")] = "float32",
@@ -63,33 +68,30 @@ def extract(  # long: one parameter for each option
     Run the same command to continue after an interruption; it starts again if images have changed meanwhile.
 
     Example: sinkshot extract photos --weights wrn.safetensors --out photos_wrn-28-10_all.safetensors
+
+    Example: sinkshot extract photos --encoder efficientnet-lite0 --out photos_all.safetensors
     """
     del max_memory, image_formats  # their callbacks have been called
-    _needs_torch()
-    from dataclasses import replace
-
-    from sinkshot.backbones import checkpoints, datasets
+    _needs_pillow()
+    from sinkshot.backbones import datasets
     from sinkshot.backbones import extract as steps
-    from sinkshot.backbones.backbone import triple
+    from sinkshot.encoders import as_backbone
     from sinkshot.formats.resumable_writer import must_be_free
 
     if target.suffix.lower() != ".safetensors":
         raise InputError(f"{target}: --out must end in .safetensors; `sinkshot convert` writes other formats.")
     must_be_free(target)
-    found = checkpoints.load(weights, backbone, size, **dict(parse_settings(settings or [], example="widen=10")))
-    found = replace(
-        found,
-        mean=found.mean if mean is None else triple(_numbers("--mean", mean)),
-        std=found.std if std is None else triple(_numbers("--std", std)),
+    chosen = _encoder(encoder, weights, backbone, size, mean, std, settings)
+    if chosen.note:
+        say(f"{chosen.name}: {chosen.note}")
+    found, own = as_backbone(chosen), None if chosen.images is None else chosen.images.margin
+    listed = datasets.load(
+        images, layout, split, data_set=data_set, size=found.size, margin=own if margin is None else margin
     )
-    if note := _guess(weights, mean, std):
-        say(note)
-    side = found.size if size is None else size
-    listed = datasets.load(images, layout, split, data_set=data_set, size=side, margin=margin)
     with ProgressReporter() as reporter:
         datasets.check(listed, decode=decode, subset=subset, progress=reporter.bar("checking images"))
     means = None if base_means is None else steps.base_means_in(base_means, found)
-    facts = {"weights": "timm" if weights is None else weights.name}
+    facts = {"weights": (encoder or "timm").partition(":")[0] if weights is None else weights.name}
     try:
         with ProgressReporter(LINE_EVERY) as reporter:
             options: dict[str, Any] = {"batch": batch, "device": device, "precision": precision, "store": store}
@@ -125,29 +127,46 @@ def _show(done: Extracted, backbone: Backbone, classes: int, store: str, as_json
     )
 
 
-def _guess(weights: Path | None, mean: str | None, std: str | None) -> str:
-    """Return what was guessed about the images: files of others do not say how theirs were normalised."""
-    told = weights is None or weights.suffix.lower() == ".safetensors" or (mean is not None and std is not None)
-    return (
-        ""
-        if told
-        else f"{weights}: mean and spread of its images are guessed as ImageNet's; --mean and --std set others"
-    )
+def _encoder(
+    encoder: str | None,
+    weights: Path | None,
+    backbone: str | None,
+    size: int | None,
+    mean: str | None,
+    std: str | None,
+    settings: list[str] | None,
+) -> Encoder:
+    """Return the encoder that the options name: one of its own, a file of weights, or a model of timm."""
+    from sinkshot.encoders import load
+
+    if encoder is not None and weights is not None:
+        raise InputError("--encoder and --weights both name a network; give one of them.")
+    options: dict[str, Any] = dict(parse_settings(settings or [], example="widen=10"))
+    shown = {"size": size, "mean": _numbers("--mean", mean), "std": _numbers("--std", std), "backbone": backbone}
+    options |= {name: value for name, value in shown.items() if value is not None}
+    if encoder is None and weights is None:
+        if backbone is None or not backbone.startswith("timm:"):
+            raise InputError("give --encoder, or --weights: a file that training wrote, or a published one.")
+        del options["backbone"]
+        return load(backbone, "image", **options)
+    return load(encoder if weights is None else weights, "image", **options)
 
 
-def _needs_torch() -> None:
+def _needs_pillow() -> None:
     from importlib.util import find_spec
 
-    missing = [name for module, name in (("torch", "torch"), ("PIL", "pillow")) if find_spec(module) is None]
-    if missing:
-        raise InputError(f"extraction needs {' and '.join(missing)}: pip install 'sinkshot[torch]'.")
+    if find_spec("PIL") is None:
+        raise InputError("extraction needs pillow: pip install 'sinkshot[torch]', or 'sinkshot[images]' without torch.")
 
 
-def _numbers(option: str, text: str) -> list[float]:
+def _numbers(option: str, text: str | None) -> tuple[float, float, float] | None:
+    if text is None:
+        return None
     values = parse_value(text)
     if not isinstance(values, list) or len(values) != 3 or not all(isinstance(v, int | float) for v in values):
         raise InputError(f"{option} takes three numbers, such as 0.485,0.456,0.406; {text!r} was given.")
-    return [float(value) for value in values]
+    red, green, blue = (float(value) for value in values)
+    return red, green, blue
 
 
 def _speed(bar: Callable[..., None]) -> Callable[[int, int], None]:

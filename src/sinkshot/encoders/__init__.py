@@ -4,5 +4,6 @@ Read `registry` first (what an encoder is, and `load`), then `images` (how pictu
 """
 
 from sinkshot.encoders.registry import ENCODERS, Encoder, load, register
+from sinkshot.encoders.torch_network import as_backbone
 
-__all__ = ["ENCODERS", "Encoder", "load", "register"]
+__all__ = ["ENCODERS", "Encoder", "as_backbone", "load", "register"]

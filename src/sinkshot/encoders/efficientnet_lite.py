@@ -15,6 +15,7 @@ import pickle
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,7 @@ def _load(variant: _Variant) -> Encoder:
         digest=digest,
         encode=image_function(session, images),
         images=images,
+        weights_sha256=variant.sha256,
     )
 
 
@@ -90,7 +92,7 @@ for _variant in _VARIANTS:
         modality="image",
         summary=f"EfficientNet-Lite{_variant.number} trained on ImageNet, 1,280 features, works offline",
         extra="images",
-    )(lambda variant=_variant: _load(variant))
+    )(partial(_load, _variant))
 
 
 def _read(content: bytes) -> Weights:

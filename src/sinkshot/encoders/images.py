@@ -9,6 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 Triple = tuple[float, float, float]
+IMAGENET: tuple[Triple, Triple] = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean and std of its channels
+GUESSED = "mean and spread of its images are guessed as ImageNet's; --mean and --std set others"
+_MARGIN = 1.15  # of the short side to the crop, with which the field tests its networks
 
 
 @dataclass(frozen=True)
@@ -17,8 +20,19 @@ class ImageInput:
 
     size: int  # side in pixels
     crop: float = 0.875  # fraction of the short side that is kept, around the centre
-    mean: Triple = (0.485, 0.456, 0.406)  # of the channels, from 0 to 1
-    std: Triple = (0.229, 0.224, 0.225)
+    mean: Triple = IMAGENET[0]  # of the channels, from 0 to 1
+    std: Triple = IMAGENET[1]
+    small_whole: bool = False  # images are cropped only as far as they are larger than `size`
+
+    @classmethod
+    def of_network(cls, size: int, mean: Triple | None = None, std: Triple | None = None) -> ImageInput:
+        """How networks that do not say otherwise take images, in `label` and `extract` alike."""
+        return cls(size, 1 / _MARGIN, mean or IMAGENET[0], std or IMAGENET[1], small_whole=True)
+
+    @property
+    def margin(self) -> float | None:
+        """The short side before the crop, in crops; None: the default of `extract`, small images whole."""
+        return None if self.small_whole else 1 / self.crop
 
     def normalised(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Normalise pixels [n, size, size, 3] to float32 [n, 3, size, size]."""
@@ -35,7 +49,8 @@ class ImageInput:
         from PIL import Image
 
         picture = as_seen(image)
-        side = max(1, round(min(picture.size) * self.crop))
+        short = min(picture.size)
+        side = max(1, round(short * self.crop), min(short, self.size) if self.small_whole else 0)
         left, top = (picture.width - side) // 2, (picture.height - side) // 2
         box = (left, top, left + side, top + side)
         return np.asarray(picture.resize((self.size, self.size), Image.Resampling.BILINEAR, box=box, reducing_gap=2.0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkshot.backbones.backbone import Backbone
 from sinkshot.encoders.images import ImageInput
 from sinkshot.errors import InputError, unknown_name
 
@@ -32,6 +34,8 @@ class Encoder:
     encode: Callable[[Any], Features]  # uint8 images [n, size, size, 3], or a list of texts -> [n, width]
     images: ImageInput | None = None  # how images are prepared
     note: str = ""  # assumptions, to be reported before work starts
+    backbone: Backbone | None = None  # the torch network behind it, if there is one
+    weights_sha256: str = ""  # of the weights alone, where known
 
 
 @dataclass(frozen=True)
@@ -83,19 +87,20 @@ def _discover() -> None:
 DEFAULTS: dict[Modality, str] = {"image": "efficientnet-lite0", "text": "minilm"}
 
 
-def load(spec: str | Callable[..., Any] | None, modality: Modality, **options: Any) -> Encoder:
+def load(spec: str | Path | Callable[..., Any] | None, modality: Modality, **options: Any) -> Encoder:
     """Return an encoder for images or texts.
 
     Parameters
     ----------
-    spec : str, function or None
+    spec : str, path, function or None
         A registered name ("efficientnet-lite0", "minilm"), a prefix with its argument ("timm:resnet50",
         "sentence-transformers:NAME"), a file ("weights.safetensors", "network.onnx"), or a function from a batch to
-        an array. None takes the default.
+        an array. None takes the default. A path is always a file, a published checkpoint if its suffix is not known.
     modality : {"image", "text"}
         What to encode.
     **options
-        For image encoders whose file does not say: `size`, `mean`, `std`; `backbone` for a published checkpoint.
+        For image encoders that do not say: `size`, `mean`, `std`; `backbone`, and options of that network, for a
+        published checkpoint.
 
     Returns
     -------
@@ -115,10 +120,24 @@ def load(spec: str | Callable[..., Any] | None, modality: Modality, **options: A
         raise InputError(
             f"the encoder {spec} takes {entry.modality}s, but {wanted} are given; choose one of {fitting}."
         )
+    _must_take(entry, argument, options, str(spec))
     return entry.load(*argument, **options)
 
 
-def _entry(spec: str) -> tuple[Entry, Sequence[Any]]:
+def _must_take(entry: Entry, argument: Sequence[Any], options: dict[str, Any], spec: str) -> None:
+    """Refuse options that an encoder has no use for, such as another size for one that knows its own."""
+    known = inspect.signature(entry.load).parameters
+    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known.values()):
+        return
+    taken = [name for name in known if name not in list(known)[: len(argument)]]
+    for name in options:
+        if name not in taken:
+            raise InputError(f"the encoder {spec} knows its own {name}; leave --{name} out.")
+
+
+def _entry(spec: str | Path) -> tuple[Entry, Sequence[Any]]:
+    if isinstance(spec, Path):
+        return ENCODERS[spec.suffix.lower() if spec.suffix.lower() in ENCODERS else ".pt"], (spec,)
     if spec in ENCODERS and not spec.startswith(".") and not spec.endswith(":"):
         return ENCODERS[spec], ()
     prefix = f"{spec.split(':')[0]}:"

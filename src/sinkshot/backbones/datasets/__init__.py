@@ -52,7 +52,7 @@ def load(
     *,
     data_set: str | None = None,
     size: int | None = None,
-    margin: float = MARGIN,
+    margin: float | None = None,
 ) -> Images:
     """List the images of a data set; nothing is decoded yet, and only `check` says whether all can be.
 
@@ -69,15 +69,15 @@ def load(
         the layout or the classes themselves. CIFAR-100 alone is split as CIFAR-FS unless FC100 is named.
     size : int, optional
         Side of the square images that `pixels` gives; None: as they are.
-    margin : float
-        The short side is first brought to `margin * size`, and the middle cut out: 1.15 at test time, 1 for the
-        largest square.
+    margin : float, optional
+        The short side is first brought to `margin * size`, and the middle cut out; 1 keeps the largest square. Without
+        it, images are brought down to 1.15 times the size, as the field tests its networks, and small ones stay whole.
     """
     (root, kind), name = _recognised(as_path(path), layout), known.split_name(split)
     chosen = None if data_set is None else known.get(data_set)
     if size is not None:
         whole("size", size, 8)
-    if number("margin", margin, above=0.0) < 1:
+    if margin is not None and number("margin", margin, above=0.0) < 1:
         raise InputError(f"margin must be at least 1; {margin!r} was given.")
     try:
         images = LAYOUTS[kind].read(root, name, chosen)
@@ -87,7 +87,9 @@ def load(
         raise InputError(f"a list of images in {path} is not UTF-8 text ({error}); save it as UTF-8.") from error
     if len(images) == 0:
         raise InputError(f"{path} holds no images of the split {name!r}. {' '.join(images.faults[:3])}".rstrip())
-    return replace(images, size=size, margin=float(margin), meta={**images.meta, "source": root.name})
+    return replace(
+        images, size=size, margin=None if margin is None else float(margin), meta={**images.meta, "source": root.name}
+    )
 
 
 def layout_of(path: str | os.PathLike[str], layout: str = "auto") -> str:

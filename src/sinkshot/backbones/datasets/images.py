@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 NAMED = 20  # faults that are told one by one
-MARGIN = 1.15  # the short side is brought to this many times the crop
+MARGIN = 1.15  # the short side is brought down to this many times the crop, unless another margin is given
 Progress = Callable[[int, int], None]
 
 
@@ -32,7 +32,7 @@ class Images:
     labels: NDArray[np.int64]  # [n], 0 .. classes-1
     class_names: tuple[str, ...]
     size: int | None = None  # side in pixels of what `pixels` gives; None: as they are, all of one size
-    margin: float = MARGIN
+    margin: float | None = None  # short side before the crop, in crops; None: MARGIN, and small images stay whole
     meta: Mapping[str, str] = field(default_factory=dict)  # data_set, split, layout
     expected: Mapping[str, int] = field(default_factory=dict)  # images of a class, or of "" all classes, where known
     faults: tuple[str, ...] = ()  # what was found wrong while listing them
@@ -52,7 +52,7 @@ class Images:
     def pixels(self, indexes: Any) -> NDArray[np.uint8]:
         """Decode the images with these numbers [n] to uint8 [n, h, w, 3]; all that fail are named in one error."""
         rows = np.asarray(indexes, np.int64).ravel()
-        if isinstance(self.source, Pixels) and self.size in (None, *_square(self.source.pixels)):
+        if isinstance(self.source, Pixels) and _as_it_is(self.source.pixels, self.size, self.margin):
             return self.source.pixels[rows]
         found, faults = [], []
         for row, image in zip(rows, parallel(self._decoded, rows.tolist()), strict=True):
@@ -141,15 +141,16 @@ def complain(faults: list[str]) -> None:
     raise InputError(f"{many} wrong with the images:", *faults[:NAMED], *rest)
 
 
-def fitted(opened: Opened, size: int | None, margin: float) -> NDArray[np.uint8]:
+def fitted(opened: Opened, size: int | None, margin: float | None) -> NDArray[np.uint8]:
     """Decode an image to [size, size, 3], upright (EXIF) and RGB.
 
-    The short side is brought down to `margin` times the size, and the middle is cut out, as the field does at test
-    time. Smaller images are enlarged to the size alone, so that nothing is cut away that was never there.
+    The short side is brought to `margin` times the size, and the middle is cut out, as the field does at test time.
+    Where no margin is given, it is 1.15, and smaller images are enlarged to the size alone, so that nothing is cut
+    away that was never there.
     """
     from PIL import Image, ImageOps
 
-    if isinstance(opened, np.ndarray) and size in (None, *_square(opened)):
+    if isinstance(opened, np.ndarray) and _as_it_is(opened, size, margin):
         return opened
     held = nullcontext(Image.fromarray(opened)) if isinstance(opened, np.ndarray) else picture(opened)
     with held as image, room_for(image.width * image.height):
@@ -160,14 +161,19 @@ def fitted(opened: Opened, size: int | None, margin: float) -> NDArray[np.uint8]
         return np.array(upright) if size is None else _cut(upright, size, margin)
 
 
-def _resized(shape: tuple[int, int], size: int, margin: float) -> tuple[int, int]:
+def _as_it_is(pixels: NDArray[Any], size: int | None, margin: float | None) -> bool:
+    """Whether an array of pixels has the size already and nothing is to be cut away."""
+    return size is None or (size in _square(pixels) and margin in (None, 1.0))
+
+
+def _resized(shape: tuple[int, int], size: int, margin: float | None) -> tuple[int, int]:
     """Return width and height of an image whose short side is brought to `margin` times the size, or the size."""
     (width, height), short = shape, min(shape)
-    side = max(size, min(short, round(size * margin)))
+    side = max(size, min(short, round(size * MARGIN))) if margin is None else round(size * margin)
     return (max(side, round(width * side / short)), max(side, round(height * side / short)))
 
 
-def _cut(upright: Image, size: int, margin: float) -> NDArray[np.uint8]:
+def _cut(upright: Image, size: int, margin: float | None) -> NDArray[np.uint8]:
     from PIL.Image import Resampling
 
     whole = _resized(upright.size, size, margin)

@@ -1,18 +1,41 @@
-"""Backbones from timm's collection: `timm:NAME`, such as `timm:resnet50`. Needs the extra `sinkshot[timm]`."""
+"""Models of timm: `timm:NAME`, such as `timm:resnet50`. They need the extra `sinkshot[timm]`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
-
-from torch import Tensor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from sinkshot.backbones.backbone import Backbone, triple, weights_hash
+from sinkshot.encoders.images import Triple
+from sinkshot.encoders.registry import Encoder, register
+from sinkshot.encoders.torch_network import from_backbone
 from sinkshot.errors import InputError
 
+if TYPE_CHECKING:
+    from torch import Tensor
 
-def load(name: str, state: Mapping[str, Tensor] | None = None, size: int | None = None) -> Backbone:
-    """Make timm's model of that name without its classifier, with its published weights or with a given state dict."""
+
+@register("timm:", modality="image", summary="a model of timm, with its weights on this machine", extra="timm")
+def load(
+    name: str,
+    *,
+    weights: Path | None = None,
+    size: int | None = None,
+    mean: Triple | None = None,
+    std: Triple | None = None,
+) -> Encoder:
+    """Return timm's model of that name, with its published weights or those of a file."""
+    state = None
+    if weights is not None:
+        from sinkshot.backbones import checkpoints
+
+        state = checkpoints.read(weights)[1]
+    return from_backbone(_backbone(name, state), size, mean, std)
+
+
+def _backbone(name: str, state: Mapping[str, Tensor] | None) -> Backbone:
+    """Make the model without its classifier, with its published weights or with a given state dict."""
     try:
         import timm
     except (ImportError, RuntimeError) as error:  # RuntimeError: a torchvision that does not fit the torch beside it
@@ -34,5 +57,5 @@ def load(name: str, state: Mapping[str, Tensor] | None = None, size: int | None 
     model.eval().requires_grad_(False)
     shown: dict[str, Any] = timm.data.resolve_model_data_config(model)
     mean, std = triple(shown["mean"]), triple(shown["std"])
-    side = size or int(shown["input_size"][-1])
-    return Backbone(model, f"timm:{name}", int(model.num_features), side, mean, std, weights_hash(model.state_dict()))
+    side, digest = int(shown["input_size"][-1]), weights_hash(model.state_dict())
+    return Backbone(model, f"timm:{name}", int(model.num_features), side, mean, std, digest)
