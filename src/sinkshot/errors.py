@@ -4,23 +4,37 @@ from __future__ import annotations
 
 import difflib
 import math
-import re
 import sys
+import unicodedata
 from collections.abc import Iterable
 from numbers import Integral, Real
 from typing import Any
 
-_HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNSAFE = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")  # control, format, surrogate, private use; separators of lines
+_JOINERS = "\u200c\u200d"  # of the category Cf, but part of the spelling of Persian, of Indian scripts and of emoji
 LONGEST = 4_000  # characters per line of a message
 
 
+def is_printable(text: str) -> bool:
+    """Whether text is safe to show on a terminal: letters, signs and spaces of any script, all on one line."""
+    return text.isprintable() or all(map(_is_safe, text))
+
+
+def _is_safe(character: str) -> bool:
+    if unicodedata.category(character) in _UNSAFE:
+        return character in _JOINERS
+    return character not in "\ufffe\uffff"  # no characters at all: XML cannot hold them
+
+
 def printable(text: str) -> str:
-    """Return untrusted text in a form that is safe to show: on one line, with control characters as escapes.
+    """Return untrusted text in a form that is safe to show: on one line, with unsafe characters as escapes.
 
     >>> printable("a\\x1b[31m.png\\n")
     'a\\\\x1b[31m.png\\\\n'
     """
-    return _HIDDEN.sub(lambda match: repr(match[0])[1:-1], text)
+    if is_printable(text):
+        return text
+    return "".join(character if is_printable(character) else repr(character)[1:-1] for character in text)
 
 
 class InputError(ValueError):

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from sinkshot.backbones import recipes
-from sinkshot.errors import InputError, number, printable, whole
+from sinkshot.errors import InputError, is_printable, number, printable, whole
 from sinkshot.foreign import files, limits, texts
 from sinkshot.studies.toml_schema import Document
 
@@ -79,8 +79,25 @@ def test_messages_have_no_control_characters_whatever_the_names_in_them():
         r"  second a\x1b[2J\r\n\x00\x9b\u202e\u2066\udcff.png",
     ]
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
-    assert printable("Zoë, 日本語, a b") == "Zoë, 日本語, a b"
     assert len(str(InputError("x" * 10**6))) < 5_000
+
+
+@pytest.mark.parametrize(
+    "text", ["Zoë, 日本語, a b", "a\u00a0b\u3000c", "\u0645\u06cc\u200c\u062e", "\U0001f469\u200d\U0001f52c"]
+)
+def test_letters_and_spaces_of_any_script_are_shown_as_they_are(text):
+    assert printable(text) == text
+    assert is_printable(text)
+
+
+@pytest.mark.parametrize(
+    "character",
+    "\0\t\n\x1b\x7f\x85\x9b\xad\u061c\u200b\u200e\u2028\u2029\u202e\u2066\ud800\ue000\ufeff\uffff\U000e0041",
+)
+def test_characters_that_change_what_a_terminal_shows_are_escaped(character):
+    assert printable(f"a{character}b") == f"a{character!r}b".replace("'", "")
+    assert not is_printable(f"a{character}b")
+    assert is_printable(printable(f"a{character}b"))
 
 
 def test_numbers_of_thousands_of_digits_are_refused_in_a_sentence():

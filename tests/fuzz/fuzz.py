@@ -14,7 +14,7 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["sinkshot"]):
-    from sinkshot.errors import InputError
+    from sinkshot.errors import InputError, is_printable
 
 from readers import READERS, put
 
@@ -33,7 +33,7 @@ def main() -> None:
         try:
             reader.read(put(reader, folder / "case", data))
         except InputError as error:
-            if not all(line.isprintable() for line in str(error).split("\n  ")):
+            if not all(is_printable(line) for line in str(error).split("\n  ")):
                 raise RuntimeError("a control character in a message") from error
 
     limits = ["-rss_limit_mb=2048", "-timeout=30", "-max_len=65536"]

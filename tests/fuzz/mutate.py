@@ -22,7 +22,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import unicodedata
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -96,7 +95,7 @@ class Watch:
 
 def fault_of(name: str, data: bytes, folder: Path, watch: Watch) -> tuple[str, str]:
     """Read a case; return what came of it (read, refused) and what is wrong with that, if anything."""
-    from sinkshot.errors import InputError
+    from sinkshot.errors import InputError, is_printable
 
     reader, before = READERS[name], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     path = put(reader, folder, data)
@@ -106,8 +105,7 @@ def fault_of(name: str, data: bytes, folder: Path, watch: Watch) -> tuple[str, s
         reader.read(path)
     except InputError as error:
         outcome, message = "refused", str(error)
-        shown = "".join(" " if unicodedata.category(c) == "Zs" else c for c in message.replace("\n  ", ""))
-        if not shown.isprintable() or len(message) > 100_000:
+        if not is_printable(message.replace("\n  ", "")) or len(message) > 100_000:
             fault = f"not a printable sentence: {message!r:.200}"
         listed = any(words in message for words in ("wrong with the images", "contradicts"))  # a sentence and its cases
         if message.count("\n") and not listed:

@@ -16,6 +16,8 @@ from typing import Any
 
 from markupsafe import Markup
 
+from sinkshot.errors import is_printable
+
 INK, MUTED, LINE, PAPER = "#1c2127", "#5b6570", "#dfe3e8", "#fdfdfe"
 SERIES = ("#0067b0", "#cf5500", "#00855f", "#a5408f", "#59626d")  # told apart in every common kind of colour vision
 _NAMES = {INK: "ink", MUTED: "muted", LINE: "line", PAPER: "paper"}
@@ -103,7 +105,7 @@ def _local(value: str, name: str) -> str:
 
 def printable(text: str) -> str:
     """Replace control characters and undecodable bytes, which an SVG cannot hold."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return "".join(c if is_printable(c) else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 # --- legends --------------------------------------------------------------------------------------------------------
