@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkshot.arrays import blocks
-from sinkshot.errors import InputError, unknown_name, whole
+from sinkshot.errors import InputError
 from sinkshot.formats.parts import PartedFeatures
 from sinkshot.statistics import skewness_by_blocks
 
@@ -131,21 +131,34 @@ class FeatureBank:
         digest.update(self.labels.astype("<i8", copy=False).data)
         return digest.hexdigest()
 
-    def save(self, path: str | os.PathLike[str], store: str = "float32") -> None:
-        """Write a `.safetensors` or `.npz` file, completely or not at all.
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        store: str = "float32",
+        *,
+        part_rows: int | None = None,
+        part_format: str = "safetensors",
+    ) -> None:
+        """Write a `.safetensors` or `.npz` file, completely or not at all; or a bank in parts.
 
         Parameters
         ----------
         path : path-like
-            The file; its suffix chooses the format.
+            The file; its suffix chooses the format. With `part_rows` a folder, or an address such as "s3://bucket/birds".
         store : {"float32", "float16", "uint8"}
             How features are stored; the last two are for `.safetensors` only.
+        part_rows : int, optional
+            Rows of a part.
+        part_format : {"safetensors", "parquet"}
+            Format of the parts.
         """
         from sinkshot import formats
 
-        features = np.asarray(self.features)  # a bank in parts is read whole
-        content = formats.BankContent(features, self.labels, self.class_names, self.meta, self.base)
-        formats.write(content, path, store)
+        content = formats.BankContent(self.features, self.labels, self.class_names, self.meta, self.base)
+        if part_rows is None:
+            formats.write(content._replace(features=np.asarray(self.features)), path, store)
+        else:
+            formats.write_parts(content, path, store, part_rows, part_format)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FeatureBank, (self.features, self.labels, self.class_names, dict(self.meta), dict(self.base))
@@ -189,9 +202,11 @@ def load(path: str | os.PathLike[str], labels: str | os.PathLike[str] | None = N
     if formats.in_parts(path):
         if labels is not None:
             raise InputError(f"{path} holds its own labels; a labels file is for .npy only, so leave it out.")
-        with formats.errors_name(formats.as_path(path)):
-            features, labels_, names, meta, base, _ = parts.read(path)
+        features, labels_, names, meta, base, _ = parts.read(path)
+        try:
             return FeatureBank(features, labels_, tuple(names or ()), meta, base)
+        except InputError as error:
+            raise InputError(f"{os.fsdecode(path)}: {error}") from error
     with formats.located(path) as file:
         content = formats.read(file, labels)
         with formats.errors_name(file):
@@ -199,28 +214,6 @@ def load(path: str | os.PathLike[str], labels: str | os.PathLike[str] | None = N
             if numbered:
                 return FeatureBank(features, labels_, tuple(names or ()), meta, base)
             return FeatureBank.from_arrays(features, labels_, names, meta, base)
-
-
-def save_parts(
-    bank: FeatureBank,
-    path: str | os.PathLike[str],
-    *,
-    part_rows: int,
-    store: str = "float32",
-    part_format: str = "safetensors",
-) -> int:
-    """Write a bank in parts of so many rows to a folder or an address; return the number of parts."""
-    from sinkshot import formats
-    from sinkshot.formats import parts
-
-    whole("the number of rows in a part", part_rows, 1)
-    if store not in formats.STORES:
-        raise unknown_name("store", str(store), formats.STORES)
-    if part_format not in ("safetensors", "parquet"):
-        raise unknown_name("format of parts", part_format, ("safetensors", "parquet"))
-    content = formats.BankContent(bank.features, bank.labels, bank.class_names, bank.meta, bank.base)
-    written = parts.write(content, path, store=store, part_rows=part_rows, suffix=f".{part_format}")
-    return len(written.parts)
 
 
 def in_parts(bank: FeatureBank) -> PartedFeatures | None:

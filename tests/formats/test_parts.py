@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from sinkshot import FeatureBank, InputError, Recipe, evaluate, label, load
-from sinkshot.bank import describe, in_parts, save_parts
+from sinkshot.bank import describe, in_parts
 from sinkshot.foreign.folders import folder_at
 from sinkshot.formats import parts
 from tests.command_line import sinkshot
@@ -32,7 +32,7 @@ def bank() -> FeatureBank:
 @pytest.fixture
 def folder(bank: FeatureBank, tmp_path: Path) -> Path:
     """The same bank in five parts."""
-    save_parts(bank, tmp_path / "parts", part_rows=50, store="float16")
+    bank.save(tmp_path / "parts", part_rows=50, store="float16")
     return tmp_path / "parts"
 
 
@@ -69,7 +69,7 @@ def test_rows_are_indexed_as_in_an_array(bank: FeatureBank, folder: Path, rows: 
 def test_parquet_parts_hold_the_same_bank(bank: FeatureBank, tmp_path: Path) -> None:
     """They are decoded one at a time; a damaged one is named."""
     pytest.importorskip("pyarrow")
-    save_parts(bank, tmp_path / "parts", part_rows=150, store="float16", part_format="parquet")
+    bank.save(tmp_path / "parts", part_rows=150, store="float16", part_format="parquet")
     found = load(tmp_path / "parts")
     assert found.content_hash() == bank.content_hash()
     np.testing.assert_array_equal(found.features[ROW_KEYS["numbers"]], bank.features[ROW_KEYS["numbers"]])
@@ -92,7 +92,7 @@ def test_evaluation_is_the_same(bank: FeatureBank, tmp_path: Path, engine: str) 
     """Every engine gathers the rows that episodes draw, and finds the same accuracies."""
     if engine == "torch":
         pytest.importorskip("torch")
-    save_parts(bank, tmp_path / "parts", part_rows=50, store="float16")
+    bank.save(tmp_path / "parts", part_rows=50, store="float16")
     recipe = Recipe(way=3, shot=1, query=5, episodes=20)
     expected, found = (
         evaluate(source, recipe, method="bms", engine=engine) for source in (bank, load(tmp_path / "parts"))
@@ -102,7 +102,7 @@ def test_evaluation_is_the_same(bank: FeatureBank, tmp_path: Path, engine: str) 
 
 def test_evaluation_reads_only_drawn_rows(bank: FeatureBank, tmp_path: Path) -> None:
     """No part is read whole."""
-    save_parts(bank, tmp_path / "parts", part_rows=50)
+    bank.save(tmp_path / "parts", part_rows=50)
     source = load(tmp_path / "parts")
     features = in_parts(source)
     assert features is not None
@@ -118,7 +118,7 @@ def test_a_negative_entry_is_named_by_its_row(bank: FeatureBank, tmp_path: Path)
     """The number is that in the bank, not that among drawn rows."""
     features = np.array(bank.features)
     features[:, 3] = -1.0
-    save_parts(FeatureBank(features, bank.labels, bank.class_names), tmp_path / "parts", part_rows=50)
+    FeatureBank(features, bank.labels, bank.class_names).save(tmp_path / "parts", part_rows=50)
     episodes = Recipe(way=2, shot=1, query=1, episodes=2).draw(bank.labels)
     first = int(min(episodes.support.min(), episodes.query.min()))
     with pytest.raises(InputError, match=f"row {first}, column 3 is -1"):
@@ -135,8 +135,8 @@ def test_a_bank_in_parts_can_be_pickled(bank: FeatureBank, folder: Path) -> None
 def test_an_address_works_as_a_folder(bank: FeatureBank, tmp_path: Path) -> None:
     """`file://`, and a remote file system of fsspec, here in memory."""
     pytest.importorskip("fsspec")
-    save_parts(bank, "memory://birds/parts", part_rows=100, store="uint8")
-    save_parts(bank, f"file://{tmp_path}/parts", part_rows=100, store="uint8")
+    bank.save("memory://birds/parts", part_rows=100, store="uint8")
+    bank.save(f"file://{tmp_path}/parts", part_rows=100, store="uint8")
     far, near = load("memory://birds/parts"), load(tmp_path / "parts")
     assert far.content_hash() == near.content_hash()
     np.testing.assert_allclose(far.features[[3, 150, 229]], bank.features[[3, 150, 229]], rtol=0.05, atol=0.01)
@@ -173,14 +173,14 @@ def test_other_files_in_the_folder_are_never_touched(bank: FeatureBank, tmp_path
     """A folder with anything else is refused."""
     (tmp_path / "thesis.txt").write_text("precious")
     with pytest.raises(InputError, match="holds other files"):
-        save_parts(bank, tmp_path, part_rows=60)
+        bank.save(tmp_path, part_rows=60)
     assert [file.name for file in tmp_path.iterdir()] == ["thesis.txt"]
 
 
 def test_a_smaller_bank_replaces_a_larger_one(bank: FeatureBank, tmp_path: Path) -> None:
     """Parts of the older bank that the new index does not list are removed."""
-    save_parts(bank, tmp_path / "parts", part_rows=20)
-    save_parts(bank, tmp_path / "parts", part_rows=100)
+    bank.save(tmp_path / "parts", part_rows=20)
+    bank.save(tmp_path / "parts", part_rows=100)
     assert load(tmp_path / "parts").content_hash() == bank.content_hash()
     assert len(folder_at(tmp_path / "parts").names()) == 3 + 2  # parts, index and base means
 
@@ -206,7 +206,7 @@ def test_a_damaged_part_is_named(folder: Path) -> None:
 
 def test_a_part_that_shrinks_while_it_is_read_is_named(bank: FeatureBank, tmp_path: Path) -> None:
     """Mapped memory would end the process."""
-    save_parts(bank, tmp_path / "parts", part_rows=100)
+    bank.save(tmp_path / "parts", part_rows=100)
     found = load(tmp_path / "parts")
     part = tmp_path / "parts" / "part-00001.safetensors"
     part.write_bytes(part.read_bytes()[:500])
@@ -237,7 +237,7 @@ def test_a_part_that_shrinks_while_it_is_read_is_named(bank: FeatureBank, tmp_pa
 )
 def test_a_wrong_index_is_refused(bank: FeatureBank, tmp_path: Path, change: dict[str, Any]) -> None:
     """Every field is checked, and no name leads out of the folder."""
-    save_parts(bank, tmp_path / "parts", part_rows=100)
+    bank.save(tmp_path / "parts", part_rows=100)
     index = tmp_path / "parts" / "index.json"
     index.write_text(json.dumps(json.loads(index.read_text()) | change))
     with pytest.raises(InputError, match="parts"):

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sinkshot.bank import describe, load, save_parts
+from sinkshot.bank import describe, load
 from sinkshot.cli import shared_options as shared
 from sinkshot.cli._console import guarded, out, print_json
 from sinkshot.errors import InputError, printable
@@ -84,12 +84,9 @@ def convert(
     """
     del max_memory  # its callback has been called
     bank = load(source, labels=labels)
-    if part_rows is None:
-        if is_address(target):
-            raise InputError(f"{target} is an address: only a bank in parts can be written there; give --part-rows.")
-        bank.save(target, store=store)
-        out().print(f"{target}: {len(bank.labels):,} rows x {bank.width} of {bank.classes} classes, {store}")
-        return
-    count = save_parts(bank, target, part_rows=part_rows, store=store, part_format=part_format)
+    if part_rows is None and is_address(target):
+        raise InputError(f"{target} is an address: only a bank in parts can be written there; give --part-rows.")
+    bank.save(target, store, part_rows=part_rows, part_format=part_format)
     rows = f"{len(bank.labels):,} rows x {bank.width} of {bank.classes} classes"
-    out().print(f"{target}: {rows} in {count} parts, {store}")
+    parts = "" if part_rows is None else f" in {-(-len(bank.labels) // part_rows):,} parts"
+    out().print(f"{target}: {rows}{parts}, {store}")

@@ -60,9 +60,7 @@ def _add_formats(values: list[str] | None) -> list[str] | None:
 # Feature banks
 Features = Annotated[
     str,
-    typer.Argument(
-        metavar="FEATURES", help="Feature bank: a file, a folder of parts or its address, or a bundled name."
-    ),
+    typer.Argument(metavar="FEATURES", help="Feature bank: a file, a folder or address of parts, or a bundled name."),
 ]
 Labels = Annotated[Path | None, typer.Option(help="Labels for an .npy file.")]
 Base = Annotated[Path | None, typer.Option(help="Feature bank of the base classes, for Mb steps.")]

@@ -37,6 +37,7 @@ class Folder(ABC):
     """Files by name in one place."""
 
     address: str
+    gap: int  # bytes between two ranges that are rather read than asked around
 
     @abstractmethod
     def exists(self, name: str) -> bool:
@@ -55,8 +56,8 @@ class Folder(ABC):
         """Open a file for reading."""
 
     @abstractmethod
-    def ranges(self, name: str, begins: Sequence[int], size: int) -> list[bytes]:
-        """Read `size` bytes from each beginning; fewer only where the file ends."""
+    def ranges(self, name: str, begins: Sequence[int], ends: Sequence[int]) -> list[bytes]:
+        """Read the bytes between each beginning and end; fewer only where the file ends."""
 
     @abstractmethod
     def writing(self, name: str) -> contextlib.AbstractContextManager[Path]:
@@ -95,6 +96,8 @@ class Folder(ABC):
 class LocalFolder(Folder):
     """A folder of this machine."""
 
+    gap = 1 << 12
+
     def __init__(self, path: Path) -> None:
         self.path, self.address = path, str(path)
 
@@ -116,12 +119,10 @@ class LocalFolder(Folder):
         """Open a file for reading."""
         return opened(self.path / name)
 
-    def ranges(self, name: str, begins: Sequence[int], size: int) -> list[bytes]:
-        """Read `size` bytes from each beginning."""
+    def ranges(self, name: str, begins: Sequence[int], ends: Sequence[int]) -> list[bytes]:
+        """Read the bytes between each beginning and end."""
         with self.opened(name) as file:
-            if hasattr(os, "pread"):
-                return [os.pread(file.fileno(), size, begin) for begin in begins]
-            return [_read_at(file, begin, size) for begin in begins]
+            return [_read_at(file, begin, end - begin) for begin, end in zip(begins, ends, strict=True)]
 
     @contextlib.contextmanager
     def writing(self, name: str) -> Iterator[Path]:
@@ -139,6 +140,8 @@ class LocalFolder(Folder):
 class RemoteFolder(Folder):
     """A folder at an address of fsspec."""
 
+    gap = 1 << 20  # a request takes about as long as so many bytes
+
     def __init__(self, address: str) -> None:
         self.address = address
         self.files, self.path = _file_system(address)
@@ -146,7 +149,10 @@ class RemoteFolder(Folder):
     def exists(self, name: str) -> bool:
         """Whether there is a file of that name."""
         with _sentences(self.path_of(name)):
-            return bool(self.files.isfile(self._place(name)))
+            try:
+                return bool(self.files.info(self._place(name))["type"] == "file")
+            except FileNotFoundError:
+                return False
 
     def size(self, name: str) -> int:
         """Return the size of a file in bytes."""
@@ -168,12 +174,11 @@ class RemoteFolder(Folder):
             found: BinaryIO = self.files.open(self._place(name), "rb")
             return found
 
-    def ranges(self, name: str, begins: Sequence[int], size: int) -> list[bytes]:
-        """Read `size` bytes from each beginning."""
+    def ranges(self, name: str, begins: Sequence[int], ends: Sequence[int]) -> list[bytes]:
+        """Read the bytes between each beginning and end."""
         place = self._place(name)
         with _sentences(self.path_of(name)):
-            ends = [begin + size for begin in begins]
-            return list(self.files.cat_ranges([place] * len(begins), list(begins), ends, on_error="raise"))
+            return list(self.files.cat_ranges([place] * len(begins), list(begins), list(ends), on_error="raise"))
 
     @contextlib.contextmanager
     def writing(self, name: str) -> Iterator[Path]:
@@ -215,6 +220,8 @@ def free_space(folder: Folder) -> int | None:
 
 
 def _read_at(file: BinaryIO, begin: int, size: int) -> bytes:
+    if hasattr(os, "pread") and size < 1 << 30:  # one call reads no more than 2 GiB
+        return os.pread(file.fileno(), size, begin)
     file.seek(begin)
     return file.read(size)
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from importlib import import_module, resources
 from pathlib import Path
 
-from sinkshot.errors import InputError, unknown_name
+from sinkshot.errors import InputError, unknown_name, whole
 from sinkshot.files import replacing
 from sinkshot.formats.content import BankContent
 
@@ -34,10 +34,12 @@ __all__ = [
     "read",
     "source",
     "write",
+    "write_parts",
 ]
 
 READERS = {".safetensors": "native", ".npz": "npz", ".npy": "npy", ".plk": "plk", ".pkl": "plk", ".pickle": "plk"}
 WRITERS = {".safetensors": "native", ".npz": "npz"}
+PART_FORMATS = ("safetensors", "parquet")
 STORES = ("float32", "float16", "uint8")
 
 
@@ -96,6 +98,18 @@ def write(bank: BankContent, path: str | os.PathLike[str], store: str = "float32
         raise unknown_name("store", str(store), STORES)
     with replacing(file) as temporary:
         import_module(f"sinkshot.formats.{kind}").write(bank, temporary, store)
+
+
+def write_parts(bank: BankContent, path: str | os.PathLike[str], store: str, part_rows: int, part_format: str) -> None:
+    """Write a bank in parts of so many rows; it is a bank once its last part is there."""
+    from sinkshot.formats import parts
+
+    whole("the number of rows in a part", part_rows, 1)
+    if store not in STORES:
+        raise unknown_name("store", str(store), STORES)
+    if part_format not in PART_FORMATS:
+        raise unknown_name("format of parts", part_format, PART_FORMATS)
+    parts.write(bank, path, store=store, part_rows=part_rows, suffix=f".{part_format}")
 
 
 def bundled() -> tuple[str, ...]:

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -26,6 +27,8 @@ from sinkshot.formats.native import dequantise, narrow, quantise
 
 SUFFIXES = (".safetensors", ".parquet")
 _HASHED = 1 << 20  # bytes read at a time
+_TOGETHER = 32 << 20  # bytes of rows that one request may read
+_REQUESTS = 64  # at a time
 
 
 @dataclass(frozen=True)
@@ -60,25 +63,28 @@ class TensorPart:
         """Read the labels of its rows."""
         entry = self.labels_entry
         with self.folder.errors_name(self.part.file):
-            (content,) = self._ranges([entry.begin], entry.end - entry.begin)
+            (content,) = self._ranges([entry.begin], [entry.end])
         return np.frombuffer(content, numpy_type(entry)).astype(np.int64)
 
     def rows(self, numbers: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Read rows by their numbers in the part, which rise; neighbouring ones are read together."""
+        """Read rows by their numbers in the part, which rise; those near each other are read together."""
         found = np.empty((len(numbers), self.features.shape[1]), np.float32)
+        runs = _runs(numbers, max(0, self.folder.gap // self.row_bytes), max(1, _TOGETHER // self.row_bytes))
         with self.folder.errors_name(self.part.file):
-            for places, begins, count in _runs(numbers):
-                size = count * self.row_bytes
-                contents = self._ranges([self.features.begin + int(begin) * self.row_bytes for begin in begins], size)
-                stored = np.frombuffer(b"".join(contents), self.dtype).reshape(-1, found.shape[1])
-                at = (places[:, None] + np.arange(count)).ravel()
-                found[at] = stored if self.scale is None else dequantise(stored.astype(np.float32), self.scale)
+            for some in (runs[at : at + _REQUESTS] for at in range(0, len(runs), _REQUESTS)):
+                begins = [self.features.begin + int(numbers[run.start]) * self.row_bytes for run in some]
+                ends = [self.features.begin + int(numbers[run.stop - 1] + 1) * self.row_bytes for run in some]
+                for run, content in zip(some, self._ranges(begins, ends), strict=True):
+                    stored = np.frombuffer(content, self.dtype).reshape(-1, found.shape[1])
+                    chosen = stored[numbers[run] - numbers[run.start]]
+                    found[run] = chosen if self.scale is None else dequantise(chosen.astype(np.float32), self.scale)
         return found
 
-    def _ranges(self, begins: list[int], size: int) -> list[bytes]:
-        found = self.folder.ranges(self.part.file, begins, size)
-        if any(len(content) != size for content in found):
-            raise InputError("it was cut short after it was opened; make this part again.")
+    def _ranges(self, begins: list[int], ends: list[int]) -> list[bytes]:
+        found = self.folder.ranges(self.part.file, begins, ends)
+        for content, begin, end in zip(found, begins, ends, strict=True):
+            if len(content) != end - begin:
+                raise InputError("it was cut short after it was opened; make this part again.")
         return found
 
 
@@ -177,15 +183,14 @@ def _check(features: tuple[int, ...], labels: tuple[int, ...], wanted: tuple[int
         )
 
 
-def _runs(numbers: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], int]]:
-    """Group rising numbers into runs: yield (places, first numbers, length) for each length of run."""
+def _runs(numbers: NDArray[np.int64], gap: int, longest: int) -> list[slice]:
+    """Cut rising numbers where more than `gap` numbers are left out, or where a run would span more than `longest`."""
     if not len(numbers):
-        return
-    starts = np.flatnonzero(np.concatenate([[True], np.diff(numbers) != 1]))
-    lengths = np.diff(np.append(starts, len(numbers)))
-    for length in np.unique(lengths):
-        places = starts[lengths == length]
-        yield places, numbers[places], int(length)
+        return []
+    cuts = np.diff(numbers) > gap + 1
+    cuts |= np.diff(numbers // longest) > 0
+    starts = np.concatenate([[0], np.flatnonzero(cuts) + 1, [len(numbers)]]).tolist()
+    return [slice(start, stop) for start, stop in pairwise(starts)]
 
 
 def _digest(file: BinaryIO) -> str:
