@@ -37,6 +37,11 @@ def printable(text: str) -> str:
     return "".join(character if is_printable(character) else repr(character)[1:-1] for character in text)
 
 
+def printable_lines(text: str) -> str:
+    """Return untrusted text that may have several lines, each in a form that is safe to show."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
 class InputError(ValueError):
     """Input that cannot be used. The message says what was given, what was expected and what to do.
 

@@ -151,6 +151,10 @@ def by_command(number: int, seed: int, seeds: dict[str, list[bytes]]) -> str:
         "recipe": ["train", str(folder), "--recipe", str(path), "--out", str(folder / "run")],
         "study": ["reproduce", "--study", str(path), "--list"],
         "banks.toml": ["reproduce", "--banks", str(folder), "--list"],
+        "parts-index": ["info", str(path.parent)],
+        "part": ["eval", str(path.parent), "--way", "2", "--query", "1", "--episodes", "5", "--method", "ncm"],
+        "results": ["compare", "ncm", "kmeans", "--out", str(folder)],
+        "cache": ["label", str(folder / "texts.csv"), "--text", "text", "--cache", str(folder)],
         "model": ["label", str(folder / "x.npz"), "--model", str(path), "--out", str(folder / "labels")],
     }
     options |= {kind: ["label", str(path), "--out", str(folder / "labels")] for kind in READERS if kind[:6] == "label-"}

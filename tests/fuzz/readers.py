@@ -13,6 +13,29 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from kept_files import (
+    FEATURES,
+    bank_in_parts,
+    cache_seeds,
+    cached,
+    index_seeds,
+    part_seeds,
+    parts,
+    store_seeds,
+    stored,
+)
+from label_files import (
+    NAMES,
+    label_csv_seeds,
+    label_file_seeds,
+    label_jsonl_seeds,
+    label_npz,
+    label_npz_seeds,
+    label_parquet_seeds,
+    label_text_seeds,
+    label_txt_seeds,
+    npz,
+)
 
 Read = Callable[[Path], object]
 
@@ -28,20 +51,12 @@ class Reader:
     share: int = 100  # of 100 cases, how many are tried; starting a process for each takes long
 
 
-FEATURES = np.arange(12, dtype=np.float32).reshape(6, 2)
 LABELS = np.repeat([0, 1, 2], 2)
-NAMES = np.array(["a", "b", "c"])
 
 
 def npy(array: object) -> bytes:
     file = io.BytesIO()
     np.save(file, np.asarray(array))
-    return file.getvalue()
-
-
-def npz(compressed: bool = False, **arrays: object) -> bytes:
-    file = io.BytesIO()
-    (np.savez_compressed if compressed else np.savez)(file, **arrays)  # type: ignore[arg-type]
     return file.getvalue()
 
 
@@ -260,50 +275,6 @@ def labelled_by_file(path: Path) -> object:
     return inputs.read(path.parent / "x.npz", labels=path)
 
 
-def label_npz() -> bytes:
-    return npz(features=FEATURES, labels=np.array(["a", "", "b", "", "", ""]), ids=np.arange(6))
-
-
-def label_npz_seeds() -> list[bytes]:
-    return [label_npz(), npz(True, features=FEATURES, labels=[0, -1, 1, -1, -1, -1], class_names=NAMES[:2])]
-
-
-def label_csv_seeds() -> list[bytes]:
-    rows = [f"{i},{'ab'[i % 2] if i < 3 else ''},{i / 3:.4f},{1 - i / 7:.4f}" for i in range(6)]
-    return ["\n".join(["id,label,x,y", *rows, ""]).encode(), "\n".join(["\ufeffid,x", "'=1,2", "3,4"]).encode()]
-
-
-def label_text_seeds() -> list[bytes]:
-    return [b'id,text,label\n1,"a good, long film",good\n2,no,bad\n3,\'=SUM(A1),\n4,,\n']
-
-
-def label_jsonl_seeds() -> list[bytes]:
-    rows = [{"id": i, "label": "ab"[i % 2] if i < 3 else None, "vector": FEATURES[i].tolist()} for i in range(6)]
-    flat = [{"file_name": f"{i}.png", "label": i - 1, "x": i, "y": i / 2} for i in range(4)]
-    return ["\n".join(json.dumps(row) for row in part).encode() for part in (rows, flat)]
-
-
-def label_parquet_seeds() -> list[bytes]:
-    import pyarrow
-    import pyarrow.parquet
-
-    lists = {"id": list("uvwxyz"), "label": ["a", None, "b", None, None, ""], "vector": FEATURES.tolist()}
-    flat = {"label": [0, -1, 1], "x": [0.1, 0.2, 0.3], "y": [1, 2, 3], "note": ["no"] * 3}
-    found = []
-    for columns in (lists, flat):
-        for compression in ("snappy", "none", "gzip"):
-            file = io.BytesIO()
-            pyarrow.parquet.write_table(pyarrow.table(columns), file, compression=compression)
-            found.append(file.getvalue())
-    return found
-
-
-def label_file_seeds() -> list[bytes]:
-    header = b"id,label,confidence,unknown,second,margin,source\n"
-    answers = header + b"0,a,1.0000,0.0000,b,0.5000,given\n1,b,0.9,0,a,0.8,predicted\n"
-    return [b"id,label\n0,a\n1,b\n3,_none\n", answers]
-
-
 def model(path: Path) -> object:
     import sinkshot
 
@@ -365,9 +336,14 @@ READERS: dict[str, Reader] = {
     "label-npz": Reader("x.npz", labelled, label_npz_seeds),
     "label-csv": Reader("x.csv", labelled, label_csv_seeds),
     "label-texts": Reader("texts.csv", labelled, label_text_seeds),
+    "label-txt": Reader("x.txt", labelled, label_txt_seeds),
     "label-jsonl": Reader("x.jsonl", labelled, label_jsonl_seeds),
     "label-file": Reader("y.csv", labelled_by_file, label_file_seeds, lambda: {"x.npz": label_npz()}),
     "label-parquet": Reader("x.parquet", labelled, label_parquet_seeds, share=10),
+    "parts-index": Reader("bank/index.json", bank_in_parts, index_seeds, parts),
+    "part": Reader("bank/part-00000.safetensors", bank_in_parts, part_seeds, parts),
+    "cache": Reader("features.sqlite", cached, cache_seeds, lambda: {"texts.csv": label_text_seeds()[0]}),
+    "results": Reader("results.sqlite", stored, store_seeds),
     "model": Reader("m.safetensors", model, model_seeds, lambda: {"x.npz": label_npz()}),
     "onnx": Reader("x.onnx", network, onnx_seeds, share=10),
 }

@@ -18,7 +18,7 @@ import pytest
 from colour_photos import COLOURS, mean_colours, paint
 from PIL import Image
 
-from sinkshot.errors import InputError
+from sinkshot.errors import InputError, is_printable
 from sinkshot.label.run import label
 
 EVERY_EXPORT = ("label-studio", "folders", "huggingface")
@@ -68,22 +68,32 @@ def test_pictures_are_read_as_viewers_show_them(photos):
     np.testing.assert_allclose(rows["_unlabeled/deep.png"], 40_000 * 255 / 65_535, atol=1)
 
 
-def test_names_with_newlines_are_whole_in_every_output(photos, tmp_path):
+def test_names_with_control_characters_are_whole_where_programs_read_and_escaped_in_tables(photos, tmp_path):
     names = ["two\nlines.png", "cr\rx.png", "[red]x.png", "esc\x1b[31m.png"]
     for name in names:
         paint(photos / "_unlabeled" / name, COLOURS["red"], np.random.default_rng(1))
     out = tmp_path / "labels"
     found = run(photos, out=out, export=EVERY_EXPORT)
     expected = {f"_unlabeled/{name}" for name in names}
-    with open(out / "labels.csv", newline="", encoding="utf-8") as file:
-        assert expected <= {row["file_name"] for row in csv.DictReader(file)}
-    with open(out / "metadata.csv", newline="", encoding="utf-8") as file:
-        assert expected <= {row["file_name"] for row in csv.DictReader(file)}
+    shown = {f"_unlabeled/{name}" for name in ("two\nlines.png", "cr\\rx.png", "[red]x.png", "esc\\x1b[31m.png")}
+    for file in (out / "labels.csv", out / "metadata.csv"):
+        with open(file, newline="", encoding="utf-8") as lines:
+            assert shown <= {row["file_name"] for row in csv.DictReader(lines)}
     assert expected <= {task["data"]["name"] for task in json.loads((out / "label-studio.json").read_text())}
     assert expected <= set(parquet.read_table(out / "probabilities.parquet")["file_name"].to_pylist())
     assert run(photos, labels=out / "labels.csv").items.labels == found.items.labels
     links = [path for path in (out / "folders").rglob("*") if path.is_symlink()]
     assert {os.path.realpath(link) for link in links} == {str(path.resolve()) for path in found.items.paths}
+
+
+def test_class_names_with_control_characters_reach_no_table_and_are_known_again(photos, tmp_path):
+    os.rename(photos / "red", photos / "r\x1b[31m\u202ed")
+    out = tmp_path / "labels"
+    found = run(photos, out=out, export=EVERY_EXPORT)
+    for file in out.glob("*.*"):
+        if file.suffix != ".parquet":
+            assert all(map(is_printable, file.read_text("utf-8").replace("\r", "").split("\n"))), file
+    assert run(photos, labels=out / "labels.csv").items.labels == found.items.labels
 
 
 def test_names_that_are_not_utf8_are_left_out(photos, tmp_path):

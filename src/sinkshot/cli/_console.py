@@ -14,9 +14,9 @@ import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from sinkshot.cli._endings import FAILED, ending, say, shown_safely
+from sinkshot.cli._endings import FAILED, ending, say
 from sinkshot.cli._signals import exit_code
-from sinkshot.errors import printable
+from sinkshot.errors import printable, printable_lines
 
 __all__ = ["FAILED", "exit_code", "guarded", "out", "percent", "print_json", "say"]
 
@@ -31,7 +31,7 @@ class _SafeConsole(Console):
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(shown_safely(segment.text), segment.style)
+            yield segment if segment.control else Segment(printable_lines(segment.text), segment.style)
 
 
 def out() -> Console:

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from sinkshot.cli import _signals
-from sinkshot.errors import InputError, printable
+from sinkshot.errors import InputError, printable, printable_lines
 
 DONE, FAILED, BAD_INPUT = 0, 1, 2
 LEAST_ADDRESS_SPACE = 1 << 30  # bytes; with less, the linear algebra under NumPy may hang
@@ -31,14 +31,9 @@ _THREADS = "can't start new thread"
 def say(message: str) -> None:
     """Tell the person something that is not a result; a terminal that has gone is no reason to fail."""
     try:
-        print(shown_safely(message), file=sys.stderr, flush=True)
+        print(printable_lines(message), file=sys.stderr, flush=True)
     except (OSError, ValueError):
         _discard(2)
-
-
-def shown_safely(text: str) -> str:
-    """Return a text with the control characters of its lines as escapes."""
-    return "\n".join(map(printable, text.split("\n")))
 
 
 def check_surroundings() -> None:

@@ -11,12 +11,12 @@ from typing import Any
 
 from sinkshot.errors import InputError, printable
 from sinkshot.foreign.files import content
-from sinkshot.foreign.limits import DEPTH, INTEGER, JSON, LINES, LIST, Limit
+from sinkshot.foreign.limits import COLUMNS, DEPTH, INTEGER, JSON, LINES, LIST, ROW, Limit, admit
 
 _TOKENS = re.compile(
     r'"""(?:\\.|[^\\])*?"{3,5}|\'\'\'.*?\'{3,5}|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'|#[^\n]*|[\[\]{}.=,\n]', re.S
 )
-_TOO_DEEP = f"it has more than {DEPTH.value} levels of brackets or keys within each other"
+_TOO_DEEP = f"more than {DEPTH.value} levels of brackets or keys within each other"
 
 
 def text(path: str | os.PathLike[str], limit: Limit, encoding: str = "utf-8") -> str:
@@ -32,7 +32,27 @@ def lines(path: str | os.PathLike[str]) -> list[str]:
     found = text(path, LIST, "utf-8-sig")
     if (count := found.count("\n")) > LINES.value:
         raise InputError(f"{path} has {count:,} lines; at most {LINES.value:,} are allowed.")
-    return found.splitlines()
+    return split(found)
+
+
+def split(written: str) -> list[str]:
+    """Return the lines of a text. Only line ends divide it, no form feed or separator within a line."""
+    found = written.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    return found if found[-1] else found[:-1]
+
+
+def rows(path: str | os.PathLike[str]) -> str:
+    """Return the text of a table, one row a line, after checking that the file may use memory for so many."""
+    found = text(path, LIST, "utf-8-sig")
+    count = max(found.count("\n"), found.count("\r"))
+    admit(ROW.value * count, len(found), f"{path}: a table of {count:,} lines")
+    return found
+
+
+def must_be_narrow(columns: int, source: object) -> None:
+    """Refuse a table of too many columns."""
+    if columns > COLUMNS.value:
+        raise InputError(f"{source} has {columns:,} columns; at most {COLUMNS.value:,} are allowed.")
 
 
 def toml(written: str) -> dict[str, Any]:
@@ -43,10 +63,12 @@ def toml(written: str) -> dict[str, Any]:
     except tomllib.TOMLDecodeError:
         raise
     except RecursionError as error:
-        raise InputError(f"{_TOO_DEEP}.") from error
+        raise InputError(f"it has {_TOO_DEEP}.") from error
     except ValueError as error:  # Python reads no integer of thousands of digits, and no month of 13
         raise InputError(f"it has a number or date that cannot be read ({error}).") from error
-    for key, value in _entries(table):
+    for key, value, depth in _levels(table):
+        if depth > DEPTH.value:
+            raise InputError(f"it has {_TOO_DEEP}.")
         if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
             raise InputError(f"the value of {key!r:.60} is an integer of more than {INTEGER.value} bits.")
         if isinstance(value, str) and printable(plain := re.sub("[\t\n\r]", "", value)) != plain:
@@ -57,13 +79,22 @@ def toml(written: str) -> dict[str, Any]:
 
 
 def json_value(written: str | bytes, what: str = "it", limit: Limit = JSON) -> Any:
-    """Parse JSON of our own files; any fault raises an InputError."""
+    """Parse JSON; any fault raises an InputError."""
     if len(written) > limit.value:
         raise InputError(f"{what} has a JSON text of {len(written):,} bytes; at most {limit.value:,} are allowed.")
     try:
-        return json.loads(written)
+        found = json.loads(written)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{what} is damaged: it is not valid JSON ({error}).") from error
+    if _brackets(written) > DEPTH.value and any(depth > DEPTH.value for *_, depth in _levels({what: found})):
+        raise InputError(f"{what} has {_TOO_DEEP}.")
+    return found
+
+
+def _brackets(written: str | bytes) -> int:
+    if isinstance(written, bytes):
+        return written.count(b"[") + written.count(b"{")
+    return written.count("[") + written.count("{")
 
 
 def json_object(written: str | bytes, what: str = "it", limit: Limit = JSON) -> dict[str, Any]:
@@ -85,17 +116,15 @@ def _must_be_shallow(written: str) -> None:
             depth = max(0, depth - 1)
         dots = dots + 1 if token == "." else dots if token[0] in "\"'" else 0
         if max(depth, dots) > DEPTH.value:
-            raise InputError(f"{_TOO_DEEP}.")
+            raise InputError(f"it has {_TOO_DEEP}.")
 
 
-def _entries(table: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield every key with its value, and every element of an array with the key of the array."""
+def _levels(table: dict[str, Any]) -> Iterator[tuple[str, Any, int]]:
+    """Yield every key with its value and its level, and every element of an array with the key of the array."""
     waiting: list[tuple[str, Any, int]] = [(key, value, 1) for key, value in table.items()]
     while waiting:
         key, value, depth = waiting.pop()
-        if depth > DEPTH.value:
-            raise InputError(f"{_TOO_DEEP}.")
-        yield key, value
+        yield key, value, depth
         if isinstance(value, dict):
             waiting += [(name, inside, depth + 1) for name, inside in value.items()]
         elif isinstance(value, list):

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from sinkshot.errors import InputError, unknown_name, whole
 from sinkshot.files import replacing
+from sinkshot.foreign.files import opened
 from sinkshot.formats.content import BankContent
 
 __all__ = [
@@ -120,8 +121,8 @@ def bundled() -> tuple[str, ...]:
 
 def source(path: Path) -> dict[str, str]:
     """Return the meta of a bank imported from another program's file: its name and its SHA-256."""
-    with path.open("rb") as file:
-        return {"source": path.name, "source_sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+    with opened(path) as file:
+        return {"source": path.name, "source_sha256": hashlib.file_digest(file, "sha256").hexdigest()}  # type: ignore[arg-type]
 
 
 def as_path(path: str | os.PathLike[str]) -> Path:
@@ -137,7 +138,7 @@ def must_be_readable(file: Path) -> None:
     try:
         found = file.stat()
         if stat.S_ISREG(found.st_mode):  # opening a pipe would wait for its other end
-            file.open("rb").close()
+            opened(file).close()
     except FileNotFoundError as error:
         known = ", ".join(bundled())
         raise InputError(f"{file} does not exist (looked from {Path.cwd()}); bundled banks: {known}.") from error

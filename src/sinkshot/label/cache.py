@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import os
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkshot.errors import InputError
+from sinkshot.foreign import databases
 from sinkshot.foreign.files import opened
 
 NAME = "features.sqlite"
@@ -32,27 +34,35 @@ class FeatureCache:
     """An open cache. Features of one encoder; digests of files are kept with their size and time of change."""
 
     def __init__(self, file: Path, encoder: str, width: int) -> None:
-        self.encoder, self.width = encoder, width
-        try:
+        self.file, self.encoder, self.width = file, encoder, width
+        with self._told():
             file.parent.mkdir(parents=True, exist_ok=True)
-            self._database = sqlite3.connect(file, timeout=60)
+            self._database = databases.connect(file, timeout=60)
             self._database.executescript(_SCHEMA)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Turn what SQLite raises, whose file may be damaged or in use, into an InputError."""
+        try:
+            yield
         except (OSError, sqlite3.Error) as error:
             raise InputError(
-                f"features cannot be kept in {file} ({getattr(error, 'strerror', None) or error}); choose another "
-                "folder with --cache, or remove that file."
+                f"features cannot be kept in {self.file} ({getattr(error, 'strerror', None) or error}); choose "
+                "another folder with --cache, or remove that file."
             ) from None
 
     def of_file(self, path: Path) -> Digest:
         """Return the digest of a file's content, read anew only where its size or time of change differ."""
         facts, key = path.stat(), os.fsencode(os.path.abspath(path))
-        row = self._database.execute("select size, modified, item from files where path = ?", (key,)).fetchone()
-        if row is not None and row[:2] == (facts.st_size, facts.st_mtime_ns):
+        with self._told():
+            row = self._database.execute("select size, modified, item from files where path = ?", (key,)).fetchone()
+        if row is not None and row[:2] == (facts.st_size, facts.st_mtime_ns) and _is_digest(row[2]):
             return bytes(row[2])
         with opened(path) as file:
             digest = hashlib.file_digest(file, "sha256").digest()  # type: ignore[arg-type]
         known = (key, facts.st_size, facts.st_mtime_ns, digest)
-        self._database.execute("insert or replace into files values (?, ?, ?, ?)", known)
+        with self._told():
+            self._database.execute("insert or replace into files values (?, ?, ?, ?)", known)
         return digest
 
     def known(self, items: Sequence[Digest]) -> dict[Digest, NDArray[np.float32]]:
@@ -62,28 +72,41 @@ class FeatureCache:
             part = items[at : at + _AT_ONCE]
             marks = ",".join("?" * len(part))
             query = f"select item, vector from features where encoder = ? and item in ({marks})"
-            for item, vector in self._database.execute(query, (self.encoder, *part)):
-                row = np.frombuffer(vector, np.float32)
-                if len(row) == self.width:
-                    found[bytes(item)] = row
+            with self._told():
+                rows = self._database.execute(query, (self.encoder, *part)).fetchall()
+            found |= {item: np.frombuffer(vector, np.float32) for item, vector in rows if self._is_vector(vector)}
         return found
 
     def keep(self, items: Iterable[Digest], features: NDArray[np.float32]) -> None:
         """Add features; they are on the disk when this returns."""
-        rows = ((self.encoder, item, row.tobytes()) for item, row in zip(items, features, strict=True))
-        self._database.executemany("insert or replace into features values (?, ?, ?)", rows)
-        self._database.commit()
+        rows = [(self.encoder, item, row.tobytes()) for item, row in zip(items, features, strict=True)]
+        with self._told():
+            self._database.executemany("insert or replace into features values (?, ?, ?)", rows)
+            self._database.commit()
+
+    def _is_vector(self, value: object) -> bool:
+        """Whether a value is features of this encoder; what is not is computed again."""
+        if not isinstance(value, bytes) or len(value) != 4 * self.width:
+            return False
+        return bool(np.isfinite(np.frombuffer(value, np.float32)).all())
 
     def close(self) -> None:
         """Write what is left and close the file."""
-        self._database.commit()
-        self._database.close()
+        try:
+            with self._told():
+                self._database.commit()
+        finally:
+            self._database.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+def _is_digest(value: object) -> bool:
+    return isinstance(value, bytes) and len(value) == hashlib.sha256().digest_size
 
 
 def of_text(text: str) -> Digest:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sinkshot.errors import InputError, unknown_name
+from sinkshot.errors import InputError, printable_lines, unknown_name
 from sinkshot.label.items import Items, LeftOut
 from sinkshot.label.spreadsheet import plain_path, plain_text, read_rows
 
@@ -56,18 +56,19 @@ def read(path: Path) -> dict[str, Given]:
 def put_onto(items: Items, path: Path) -> Items:
     """Return items with the labels of a file; one that contradicts a label they have is refused with its line."""
     given = read(path)
-    numbers = {name: number for number, name in enumerate(items.names)}
+    numbers = {printable_lines(name): number for number, name in enumerate(items.names)}  # as our own files have them
+    numbers |= {name: number for number, name in enumerate(items.names)}
     labels, accepted = list(items.labels), items.accepted.copy()
     missing, faults = [], []
     for name, label in given.items():
-        number = numbers.get(name)
+        number = numbers.get(name, numbers.get(printable_lines(name)))
         if number is None:
             missing.append(LeftOut(name, f"line {label.line} of {path.name} labels it, and it is not there"))
             continue
         before = labels[number]
-        if before is not None and before != label.label:
+        if before is not None and printable_lines(before) != printable_lines(label.label):
             faults.append(f"line {label.line}: {name} is {label.label!r} here and {before!r} by its folder or column")
-        labels[number], accepted[number] = label.label, label.accepted
+        labels[number], accepted[number] = label.label if before is None else before, label.accepted
     if faults:
         rest = [f"and {len(faults) - _MOST_TOLD:,} more"] if len(faults) > _MOST_TOLD else []
         raise InputError(f"{path} contradicts the input:", *faults[:_MOST_TOLD], *rest)

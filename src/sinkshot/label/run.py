@@ -16,6 +16,7 @@ from sinkshot.encoders import load
 from sinkshot.encoders.registry import DEFAULTS, Modality
 from sinkshot.errors import InputError
 from sinkshot.estimators.few_shot import FewShotClassifier
+from sinkshot.foreign.limits import admit
 from sinkshot.label import answers as files
 from sinkshot.label import exports, inputs, page
 from sinkshot.label.cache import NAME, FeatureCache
@@ -23,6 +24,7 @@ from sinkshot.label.encode import encode
 from sinkshot.label.engine import Answers, by_model, classify
 from sinkshot.label.items import Items
 
+_CELL = 24  # bytes for an item and a class: probabilities, without the item itself, and their order
 Tell = Callable[[str], None]
 Progress = Callable[[int, int], None]
 
@@ -178,6 +180,8 @@ def label(
         told = files.summary(items, None, **facts, next=_first(items, features, next_count))
         return Labelled(items, None, told, features)
     else:
+        room = _CELL * len(items) * len(items.classes)
+        admit(room, features.nbytes, f"{_shown(source)}: {len(items):,} items in {len(items.classes):,} classes")
         tell(f"fitting {method} to {len(items):,} rows of {features.shape[1]:,} features")
         answers = classify(items, features, method=method, unknown=unknown, next_count=next_count)
     told = files.summary(items, answers, method=method, threshold=unknown, **facts)

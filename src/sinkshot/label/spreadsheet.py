@@ -1,7 +1,9 @@
 """CSV files that are safe to open in a spreadsheet, and read back as they were.
 
 A cell that begins with =, +, -, @, a tab or a carriage return would be run as a formula. A path that begins so gets
-`./` in front, any other text an apostrophe; reading removes both. Numbers are written by the program, not by strangers.
+`./` in front, any other text an apostrophe; reading removes both. Characters that would act on a terminal are written
+as escapes, all but line ends, which CSV quotes; `label_files` knows such names again. Numbers are written by the
+program, not by strangers.
 """
 
 from __future__ import annotations
@@ -11,15 +13,16 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from sinkshot.errors import InputError
-from sinkshot.foreign.limits import LIST
-from sinkshot.foreign.texts import text
+from sinkshot.errors import InputError, printable_lines
+from sinkshot.foreign.texts import must_be_narrow
+from sinkshot.foreign.texts import rows as text_of
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def safe_path(path: str) -> str:
     """Return a relative path that no spreadsheet takes for a formula."""
+    path = printable_lines(path)
     return f"./{path}" if path.startswith(_FORMULA) or path.startswith("'") else path
 
 
@@ -30,6 +33,7 @@ def plain_path(cell: str) -> str:
 
 def safe_text(value: str) -> str:
     """Return a text that no spreadsheet takes for a formula."""
+    value = printable_lines(value)
     return f"'{value}" if value.startswith((*_FORMULA, "'")) else value
 
 
@@ -51,13 +55,15 @@ def _quoted(cell: str) -> str:
 
 def read_rows(path: Path) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
     """Return the header of a UTF-8 CSV file and its rows, each with its line number."""
-    reader = csv.reader(io.StringIO(text(path, LIST, "utf-8-sig"), newline=""), strict=True)
+    reader = csv.reader(io.StringIO(text_of(path), newline=""), strict=True)
     try:
         header = next(reader)
     except StopIteration:
         raise InputError(f"{path} is empty; a first line with column names is expected.") from None
     except csv.Error as error:
         raise InputError(f"{path}, line 1: {error}.") from None
+
+    must_be_narrow(len(header), path)
 
     def rows() -> Iterator[tuple[int, list[str]]]:
         while True:

@@ -8,7 +8,7 @@ from typing import Any
 
 import jinja2
 
-from sinkshot.errors import printable
+from sinkshot.errors import printable_lines
 from sinkshot.files import replacing
 
 DASH = "\N{EN DASH}"  # where there is no number
@@ -36,7 +36,7 @@ def _environment() -> jinja2.Environment:
 
 def _shown(value: Any) -> Any:
     """Escape control characters in a string; markup stays as it is."""
-    return "\n".join(map(printable, value.split("\n"))) if type(value) is str else value
+    return printable_lines(value) if type(value) is str else value
 
 
 def percent(share: float, digits: int = 2) -> str:

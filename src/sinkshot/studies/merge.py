@@ -6,7 +6,6 @@ names or hashes are compared; a difference is an error that says at which row.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from sinkshot import preprocess
 from sinkshot.bank import FeatureBank
 from sinkshot.errors import InputError
+from sinkshot.foreign import texts
 
 IMAGES = "images"  # in meta: a JSON list with the name of the image behind each row
 IMAGES_HASH = "images_sha256"  # in meta: one hash over all images in order
@@ -92,8 +92,8 @@ def _check_same_rows(a: FeatureBank, b: FeatureBank, name_a: str, name_b: str) -
 
 def _images(bank: FeatureBank, name: str) -> list[str]:
     try:
-        images = json.loads(bank.meta[IMAGES])
-    except ValueError:
+        images = texts.json_value(bank.meta[IMAGES], name)
+    except InputError:
         images = None
     if not isinstance(images, list) or len(images) != len(bank.labels):
         raise InputError(

@@ -35,6 +35,7 @@ from sinkshot.calibration import Confidence
 from sinkshot.episodes import Recipe
 from sinkshot.errors import InputError
 from sinkshot.evaluate import Result
+from sinkshot.foreign import databases
 from sinkshot.foreign.files import is_regular
 from sinkshot.metrics import PER_EPISODE
 from sinkshot.studies.chunks import ChunkResult
@@ -106,7 +107,7 @@ class Store:
         if (path.exists() and not is_regular(path)) or not path.parent.is_dir():
             raise InputError(f"cannot keep results in {path}: give the path of a file in an existing folder.")
         with self._sentences():
-            self._database = _open_for_reading(path) if reading else sqlite3.connect(path, timeout=_PATIENCE)
+            self._database = _open_for_reading(path) if reading else databases.connect(path, timeout=_PATIENCE)
         try:
             with self._sentences():
                 self._database.isolation_level = None  # transactions are begun by hand
@@ -312,14 +313,10 @@ class Store:
 
 def _open_for_reading(path: Path) -> sqlite3.Connection:
     """Open a file without writing to it or its folder, if need be."""
-    place = path.resolve().as_uri()
-    database = sqlite3.connect(f"{place}?mode=ro", uri=True, timeout=_PATIENCE)
     try:
-        database.execute("SELECT count(*) FROM sqlite_master")
-        return database
+        return databases.connect(path, query="mode=ro", timeout=_PATIENCE)
     except sqlite3.OperationalError:  # in a folder where nothing can be written
-        database.close()
-        return sqlite3.connect(f"{place}?immutable=1", uri=True)
+        return databases.connect(path, query="immutable=1")
 
 
 def _cut(stored: StoredResult, episodes: int) -> StoredResult | None:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
 from sinkshot import __version__
-from sinkshot.errors import InputError
+from sinkshot.errors import InputError, printable
 from sinkshot.files import replacing
 from sinkshot.label.engine import Answers
 from sinkshot.label.items import Items
@@ -59,5 +59,5 @@ def _task(items: Items, answers: Answers, i: int, confidence: float) -> dict[str
 def _configuration(items: Items, answers: Answers) -> str:
     shown = '<Image name="item" value="$image"/>' if items.kind == "images" else '<Text name="item" value="$text"/>'
     labels = [*answers.classes, *sorted({label for label in answers.labels if label} - set(answers.classes))]
-    choices = "\n".join(f"    <Choice value={quoteattr(name)}/>" for name in labels)
+    choices = "\n".join(f"    <Choice value={quoteattr(printable(name))}/>" for name in labels)
     return f'<View>\n  {shown}\n  <Choices name="label" toName="item">\n{choices}\n  </Choices>\n</View>\n'

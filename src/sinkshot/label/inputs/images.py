@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sinkshot.errors import InputError
+from sinkshot.errors import InputError, printable
 from sinkshot.foreign.pictures import suffixes
 from sinkshot.label.items import OUTSIDER, Items, LeftOut
 
@@ -25,7 +25,7 @@ def read(root: Path, skip: Path | None = None) -> Items:
         relative = path.relative_to(root)
         name = relative.as_posix()
         if not _is_utf8(name):
-            left_out.append(LeftOut(_printable(name), "its name is not UTF-8; rename it"))
+            left_out.append(LeftOut(printable(name), "its name is not UTF-8; rename it"))
             continue
         if path.suffix.lower() not in suffixes():
             left_out.append(LeftOut(name, "not an image by its name"))
@@ -62,10 +62,6 @@ def _is_utf8(name: str) -> bool:
     return True
 
 
-def _printable(name: str) -> str:
-    return name.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
 def _files(root: Path, skip: Path | None, left_out: list[LeftOut]) -> Iterator[Path]:
     """Yield files below a folder in the order of their names; each folder once, whatever links lead to it."""
     seen: set[tuple[int, int]] = set()
@@ -76,9 +72,7 @@ def _files(root: Path, skip: Path | None, left_out: list[LeftOut]) -> Iterator[P
             facts = folder.stat()
             entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
         except OSError as error:
-            left_out.append(
-                LeftOut(_printable(folder.relative_to(root).as_posix()), error.strerror or "cannot be read")
-            )
+            left_out.append(LeftOut(printable(folder.relative_to(root).as_posix()), error.strerror or "cannot be read"))
             return
         if (facts.st_dev, facts.st_ino) in seen or folder.resolve() == skipped:
             return
@@ -90,7 +84,7 @@ def _files(root: Path, skip: Path | None, left_out: list[LeftOut]) -> Iterator[P
             try:
                 is_folder = entry.is_dir()
             except OSError as error:
-                name = _printable(Path(entry.path).relative_to(root).as_posix())
+                name = printable(Path(entry.path).relative_to(root).as_posix())
                 left_out.append(LeftOut(name, error.strerror or "unreadable"))
                 continue
             if is_folder:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkshot.errors import InputError, unknown_name
-from sinkshot.foreign.limits import JSON, LIST
-from sinkshot.foreign.texts import text as read_text
+from sinkshot.foreign import texts
+from sinkshot.foreign.limits import admit
 from sinkshot.formats import errors_name
 from sinkshot.label.inputs.columns import as_labels, as_names, checked_features
 from sinkshot.label.items import Items, LeftOut
 from sinkshot.label.spreadsheet import plain_text, read_rows
 
 Table = dict[str, Any]  # columns of one length by name
+_CELL = 32  # bytes of a cell: in a list, in a column, and as a number
 _LABEL, _NAMES = "label", ("id", "file_name")
 
 
@@ -128,17 +128,17 @@ def _csv(path: Path) -> Table:
 def _json_lines(path: Path) -> Table:
     rows = list(_objects(path))
     names = list(dict.fromkeys(name for row in rows for name in row))
+    texts.must_be_narrow(len(names), path)
+    need = _CELL * len(rows) * len(names)  # a key that one row has alone is a column for all
+    admit(need, path.stat().st_size, f"{path}: a table of {len(rows):,} rows and {len(names):,} columns")
     return {name: np.array([row.get(name) for row in rows] + [None], dtype=object)[:-1] for name in names}
 
 
 def _objects(path: Path) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(read_text(path, LIST, "utf-8-sig").splitlines(), start=1):
+    for number, line in enumerate(texts.split(texts.rows(path)), start=1):
         if not line.strip():
             continue
-        try:
-            found = json.loads(line) if len(line) <= JSON.value else None
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{path}, line {number} is not JSON ({error}).") from None
+        found = texts.json_value(line, f"{path}, line {number}")
         if not isinstance(found, dict):
             raise InputError(f"{path}, line {number} is not a JSON object; one object a line is expected.")
         yield found

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from sinkshot.foreign.limits import LIST
-from sinkshot.foreign.texts import text
+from sinkshot.foreign.texts import rows, split
 from sinkshot.label.items import Items, LeftOut, unlabelled
 
 
 def read(path: Path) -> Items:
     """Read a file of texts; empty lines are left out."""
-    lines = text(path, LIST, "utf-8-sig").splitlines()
+    lines = split(rows(path))
     numbered = [(str(number), line.strip()) for number, line in enumerate(lines, start=1)]
     kept = [(number, line) for number, line in numbered if line]
     return Items(
