@@ -155,7 +155,7 @@ def labels_of(x: NDArray[np.float32], truth: Numbers, numbers: Numbers) -> Numbe
 
 
 def compare(rows: int, folder: Path, only: str = "") -> dict[str, Any]:
-    """Run searches, each in processes of its own, and compare what they found with what ours finds."""
+    """Run each search in its own processes and compare the results with ours."""
     x, truth = prepared(rows)
     exact, expected, table = None, None, []
     for name, (_, package) in SEARCHES.items():

@@ -3,7 +3,7 @@
     python benchmarks/training.py --out DIR                      # WRN-28-10 at 32 pixels, some batches
     python benchmarks/training.py --recipe cifar-fs_resnet12 --batch 256 --profile
 
-A step is the whole of it: plan, augmentation, forward and backward pass, new weights, their average. Images are noise,
+A step includes everything: plan, augmentation, forward and backward pass, new weights, their average. Images are noise,
 the network is the recipe's. Rates count every view that passes through the network. Operations are counted by torch on
 one forward and backward pass; the card's rate is that of a large bf16 product in the same process.
 """
@@ -63,7 +63,7 @@ def matrix_rate(device: torch.device) -> float:
 
 
 def measured(recipe: recipes.TrainingRecipe, device: str, steps: int, profile: bool) -> dict[str, Any]:
-    """Train a while and return how fast it went."""
+    """Train for a while and return the speed."""
     with reproducible(False), tempfile.TemporaryDirectory() as folder:
         taken = start(device, 1, recipe.precision)
         run = Run(taken, noise(recipe.stored), recipe, Path(folder), None, "yes")
@@ -91,7 +91,7 @@ def measured(recipe: recipes.TrainingRecipe, device: str, steps: int, profile: b
 
 
 def _seconds(run: Run, stage: recipes.Stage, steps: int) -> float:
-    """Return the time of some steps as training takes them, waiting for the device at the end alone."""
+    """Return the time of a few training steps, synchronising with the device only at the end."""
     begin = time.perf_counter()
     for sheet, pixels in run.batches(stage, 0, steps):
         found = run.take(stage, sheet, pixels, 1e-4)

@@ -91,7 +91,7 @@ class BrowserPages:
             self.faults.append(f"console {message.type}: {message.text}")
 
     def close(self) -> None:
-        """Close all pages once everything that they have said is heard."""
+        """Close all pages after their last events have arrived."""
         for context in self.contexts:
             for page in context.pages:
                 page.evaluate("0")
@@ -123,7 +123,7 @@ def browser_page(chromium_browser: Any) -> Iterator[BrowserPages]:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Say loudly that nobody has looked at the pages where there is no browser to do it."""
+    """Report that the browser tests did not run if there is no browser."""
     skipped = terminalreporter.stats.get("skipped", [])
     if any(NO_BROWSER in str(report.longrepr) for report in skipped):
         terminalreporter.write_sep("!", "LEFT OUT: the pages in a browser", red=True, bold=True)

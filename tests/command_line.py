@@ -37,7 +37,7 @@ def sinkshot_process(*words: object, cwd: Any = None, **environment: str) -> sub
 
 
 def run_program(*words: object, cwd: Any = None, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end; what it printed is text."""
+    """Run a program to its end and return its output as text."""
     return subprocess.run(
         [str(word) for word in words],
         capture_output=True,
@@ -50,7 +50,7 @@ def run_program(*words: object, cwd: Any = None, **environment: str) -> subproce
 
 
 def start_sinkshot(*words: object, cwd: Any = None, **environment: str) -> subprocess.Popen[str]:
-    """Start `sinkshot WORDS` as the leader of a group of processes that signals reach, wherever tests are run."""
+    """Start `sinkshot WORDS` as a process group leader that receives signals, wherever tests are run."""
     return subprocess.Popen(
         [*INTERRUPTIBLE_SINKSHOT, *map(str, words)],
         stdout=subprocess.PIPE,

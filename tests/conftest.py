@@ -1,4 +1,4 @@
-"""What many tests need: array libraries, the bundled bank, small banks with a known shape."""
+"""Fixtures for many tests: array libraries, the bundled bank, small banks with a known shape."""
 
 from __future__ import annotations
 

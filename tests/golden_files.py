@@ -1,4 +1,4 @@
-"""Where tests find what they compare with."""
+"""Paths of the golden files."""
 
 from __future__ import annotations
 

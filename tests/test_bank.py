@@ -1,4 +1,4 @@
-"""What a FeatureBank promises: it checks itself, keeps classes in order, and never changes."""
+"""FeatureBank: it validates itself, keeps classes in order, and is immutable."""
 
 import copy
 import json

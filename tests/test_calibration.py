@@ -1,4 +1,4 @@
-"""Metrics of confidence equal plain references on all probabilities, however these are cut into chunks."""
+"""Metrics of confidence equal plain references, however the probabilities are split into chunks."""
 
 from __future__ import annotations
 

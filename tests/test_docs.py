@@ -1,4 +1,4 @@
-"""What the documents show works: the code in README and docs, the method in CONTRIBUTING, examples in docstrings."""
+"""The documentation works: code in README and docs, the method in CONTRIBUTING, examples in docstrings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Episodes: what a protocol promises, and the published draws."""
+"""Episodes: the properties of each protocol, and the published draws."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evaluation: the same number however it is asked for, and the paper's claims on the bundled bank."""
+"""Evaluation: the same result by every route, and the paper's claims on the bundled bank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One process at a time holds a lock, and none holds it beyond its death."""
+"""One process at a time holds a lock, and the lock ends with its process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every registered method has a page, and it says what the registry says."""
+"""Every registered method has a page that agrees with the registry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures of rejection are those of scikit-learn, ties included, in every episode."""
+"""Open-set metrics equal scikit-learn's in every episode, ties included."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`BMSClassifier(unknown=...)` says "unknown" of rows of no class, and answers later rows alike."""
+"""`BMSClassifier(unknown=...)` labels rows of no class "unknown", in the pool and among new rows."""
 
 from __future__ import annotations
 

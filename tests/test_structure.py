@@ -1,4 +1,4 @@
-"""No file, function or copy grows beyond what a reader takes in at once, unless a comment beside it says why.
+"""Limits on the length of files, functions and copies, unless a comment gives a reason.
 
 A longer file has a line `# long: why`, and so has a longer function, on the line of its `def`. ruff holds complexity.
 """

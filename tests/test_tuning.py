@@ -1,4 +1,4 @@
-"""Choosing hyper-parameters: on validation classes alone, on the same episodes, and against the published defaults."""
+"""Hyper-parameter search: on validation classes only, on the same episodes, against the published defaults."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def bank():
 
 @pytest.fixture
 def blend():
-    """A method whose default knows little: share 0 is a guess, share 1 is NCM."""
+    """A method with a weak default: share 0 guesses, share 1 is NCM."""
     seen = []
 
     @register("blend", transductive=False, preprocess="E", reference="nobody", imbalanced={"share": 0.5})

@@ -1,4 +1,4 @@
-"""What a type checker sees of the package's front door."""
+"""What a type checker sees of the package's public names."""
 
 from __future__ import annotations
 

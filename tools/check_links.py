@@ -66,7 +66,7 @@ def broken(site: Path) -> tuple[list[str], int, int]:
 
 
 def main() -> None:
-    """Print what is broken; exit 1 if anything is."""
+    """Print broken links; exit 1 if there are any."""
     if len(sys.argv) != 2 or not Path(sys.argv[1]).is_dir():
         sys.exit(__doc__)
     found, checked, outside = broken(Path(sys.argv[1]).resolve())

@@ -115,7 +115,7 @@ def tasks_of(kind: Kind, bank: FeatureBank, episodes: int, xp: Any) -> Tasks:
 
 
 def grams(x: NDArray[Any], labels: NDArray[Any], task_wise: Chain) -> NDArray[Any]:
-    """Gram matrices behind the part of a chain that needs the task."""
+    """Gram matrices after the task-wise part of a chain."""
     found = centring(task_wise)
     gram = x @ x.swapaxes(1, 2)
     if found is not None and found.classes:
@@ -154,7 +154,7 @@ def judge(tasks: Tasks, settings: SinkShotSettings) -> Judged:
 
 
 def total(results: list[Judged]) -> float:
-    """One number to search by: accuracy, AUROC, and what is lost by rejecting wrongly or by being too sure."""
+    """The search objective: accuracy and AUROC, minus penalties for wrong rejections and overconfidence."""
     score = 0.0
     for r in results:
         off = abs(r.rejected - r.strange)
@@ -244,7 +244,7 @@ COUNTED = {"neighbours": (3, 14), "spreads": (1, 6), "steps": (2, 8), "evidence_
 
 
 def search(all_tasks: list[Tasks], deadline: float) -> None:
-    """Change a few constants of one of the best settings so far, again and again; print what is better."""
+    """Random search around the best settings so far; print each improvement."""
     rng = np.random.default_rng(0)
     best = [(total([judge(t, SETTINGS) for t in all_tasks]), SETTINGS)]
     start = time.monotonic()
@@ -266,7 +266,7 @@ def search(all_tasks: list[Tasks], deadline: float) -> None:
 
 
 def calibrate(all_tasks: list[Tasks]) -> None:
-    """Lower the log loss over the constants of the temperature, one at a time, in ever smaller steps."""
+    """Minimise the log loss over the constants of the temperature by coordinate descent."""
     names = [f"temperature{part}" for part in ("", "_shots", "_way", "_change", "_spread")]
     closed = [t for t in all_tasks if t.kind.protocol != "open-set"]
 
@@ -290,7 +290,7 @@ def calibrate(all_tasks: list[Tasks]) -> None:
 
 
 def arrays() -> Any:
-    """Return what brings arrays to a GPU, or leaves them where there is none."""
+    """Return a function that moves arrays to the GPU, if there is one."""
     try:
         import torch
     except ImportError:
@@ -325,7 +325,7 @@ half where there are no strangers.
 
 
 def main() -> None:
-    """Read the arguments and do what they say."""
+    """Parse the arguments and run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--episodes", type=int, default=200)
     parser.add_argument("--minutes", type=float, default=60.0, help="time limit of the table")

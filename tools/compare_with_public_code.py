@@ -1,4 +1,4 @@
-"""Hold every registered method against what its public code printed, on the same episodes of the first feature bank.
+"""Compare every registered method with its public code on the same episodes of the first feature bank.
 
     python tools/compare_with_public_code.py                    # all methods, every episode that is known
     python tools/compare_with_public_code.py --episodes 20 pt-map ilpc
@@ -29,7 +29,7 @@ KINDS = {"5w1s15q": "1-shot", "5w5s15q": "5-shot", "dir1": "Dirichlet 1-shot"}
 
 @dataclass(frozen=True)
 class Agreement:
-    """Ours and theirs on the same episodes: mean accuracy, AUROC in open set, and in how many the two are equal."""
+    """Ours and theirs on the same episodes: mean accuracy, open-set AUROC, and how many episodes agree."""
 
     method: str
     kind: str
@@ -50,7 +50,7 @@ def banks() -> tuple[FeatureBank, FeatureBank]:
 
 
 def known() -> Iterator[tuple[str, str]]:
-    """Yield the methods and kinds of episodes of which the public code's accuracy is known."""
+    """Yield the methods and kinds of episodes for which the public code's accuracy is known."""
     summary: dict[str, dict[str, Any]] = json.loads((GOLDEN / "peers" / "summary.json").read_text())
     for method, kinds in summary.items():
         yield from ((method, kind) for kind in KINDS if kind in kinds and method in METHODS)

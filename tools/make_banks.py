@@ -56,7 +56,7 @@ class Mirrored(torch.nn.Module):
 
 
 def main() -> None:
-    """Train, extract, and tell what the banks give."""
+    """Train, extract, and print the accuracy on the banks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("images", type=Path)
     parser.add_argument("--recipe", required=True)
@@ -102,7 +102,7 @@ def main() -> None:
 
 
 def partition(text: str) -> tuple[str, str, str]:
-    """Cut NAME=IMAGES in two."""
+    """Split NAME=IMAGES."""
     return text.partition("=")
 
 
@@ -147,7 +147,7 @@ def accuracies(path: Path, episodes: int) -> dict[str, float]:
 
 
 def told(begin: float, message: str) -> None:
-    """Say how far it is, and when."""
+    """Print the progress with the time."""
     print(f"[{time.monotonic() - begin:.0f} s] {message}", file=sys.stderr, flush=True)
 
 

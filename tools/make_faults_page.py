@@ -1,9 +1,9 @@
-"""Put every command into every fault and write what came of it to docs/faults.md.
+"""Run every command under every fault and write the outcome to docs/faults.md.
 
     python tools/make_faults_page.py [--only COMMAND ...] [--faults FAULT ...]
 
-It takes some minutes. With --only or --faults, the other cells stay as the page has them. Exit code 1: something does
-not hold, and the page says what.
+It takes a few minutes. With --only or --faults, the other cells of the page stay as they are. Exit code 1 means that
+something does not hold; the page says what.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def _read() -> tuple[dict[tuple[str, str], str], list[str]]:
-    """Return the cells of the page by command and fault, and what does not hold."""
+    """Return the cells of the page by command and fault, and the failures."""
     lines = PAGE.read_text(encoding="utf-8").splitlines() if PAGE.exists() else []
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
     names = rows[0][1:] if rows else []

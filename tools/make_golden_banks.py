@@ -1,4 +1,4 @@
-"""Make the banks that golden numbers are of, exact to the digit, from a folder of first-feature-bank files.
+"""Make the banks behind the golden numbers, exactly, from a folder of first-feature-bank files.
 
     python tools/make_golden_banks.py FOLDER
 
@@ -61,7 +61,7 @@ def base(folder: Path, kept: str) -> FeatureBank:
 
 
 def facts(split: str, made: str) -> dict[str, str]:
-    """Return what the meta of both banks begins with."""
+    """Return the metadata that both banks share."""
     return {"data_set": "CIFAR-FS", "split": split, "backbone": "WRN-28-10", "made": made}
 
 

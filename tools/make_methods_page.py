@@ -104,7 +104,7 @@ def _page(method: Method, numbers: Measured) -> str:
 
 
 def _paragraphs(method: Method) -> list[str]:
-    """What its file says of it; a name that shares another's function says how they differ."""
+    """The text of its docstring; if two names share a function, how they differ."""
     family = [one for one in METHODS.values() if one.function is method.function]
     head = min(family, key=lambda one: (len(one.fixed), len(one.name), one.name))
     if head is not method:
@@ -116,7 +116,7 @@ def _paragraphs(method: Method) -> list[str]:
 
 
 def _facts(method: Method) -> Iterator[tuple[str, str]]:
-    """What a person needs to know before taking it."""
+    """What to know before choosing it."""
     yield "reference", method.reference
     chain = _chain(method.preprocess)
     if method.without_base != method.preprocess:
@@ -175,7 +175,7 @@ def _value(one: Mapping[str, Any]) -> str:
 
 
 def _times(columns: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Times by column; one of accuracy has those of the scores of the unknown too."""
+    """Times by column; a column of accuracy includes those of the unknown scores."""
     return [f"{column} {one['ms']:g} ms" for column, one in columns.items() if not column.endswith(_OPEN_SET)]
 
 
@@ -204,7 +204,7 @@ def _tables(numbers: Measured) -> Iterator[str]:
 
 
 def _height(found: Mapping[str, Mapping[str, Any]], middles: Mapping[str, float]) -> float:
-    """Mean height above the middle of each column; of FPR95 less is better."""
+    """Mean difference from each column's mean; for FPR95, lower is better."""
     apart = [(column, one["value"] - middles[column]) for column, one in found.items()]
     return _mean([-height if column.endswith("FPR95") else height for column, height in apart])
 

@@ -1,4 +1,4 @@
-"""Measure `label`'s classifier beside scikit-learn's on texts and images: the tables of docs/label.md.
+"""Compare `label`'s classifier with scikit-learn's on texts and images: the tables of docs/label.md.
 
     python tools/measure_label.py texts data_full.json --features DIR            # CLINC150
     python tools/measure_label.py images NOVEL --choose VALIDATION --features DIR  # folders with a folder per class
@@ -64,7 +64,7 @@ def ours(x: Array, codes: Array) -> tuple[Array, Array]:
 
 
 def rival(make: Callable[[], Any]) -> Fit:
-    """Return how a classifier of scikit-learn is fitted; the unknown is what its surest class leaves."""
+    """Return a function that fits a scikit-learn classifier; its unknown score is 1 - the largest probability."""
 
     def fit(x: Array, codes: Array) -> tuple[Array, Array]:
         unit = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)

@@ -1,4 +1,4 @@
-"""Bring banks that `make_banks.py` wrote into the repository, in 8 bits.
+"""Copy banks that `make_banks.py` wrote into the repository, in 8 bits.
 
     python tools/ship_banks.py FOLDER ...
 
@@ -25,7 +25,7 @@ RECORDS = ("*_metrics.csv", "*_recipe.json", "*_summary.json", "*.log")
 
 
 def ship(source: Path) -> None:
-    """Write one bank in its compact form, and tell how far that moved it."""
+    """Write one bank in 8 bits, and print the quantisation error."""
     exact = load(source)
     target = (BUNDLE if source.name in BUNDLED else BANKS) / source.name
     exact.save(target, store="uint8")
@@ -38,7 +38,7 @@ def ship(source: Path) -> None:
 
 
 def main(folders: list[Path]) -> None:
-    """Ship what the folders hold."""
+    """Ship all banks in the folders."""
     for folder in (BANKS, RUNS):
         folder.mkdir(parents=True, exist_ok=True)
     for folder in folders:

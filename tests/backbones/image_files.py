@@ -1,4 +1,4 @@
-"""Small real image files for tests: flat colours with a little noise, so that a class can be told by its colour."""
+"""Small real image files for tests: flat colours with a little noise, so that colour tells the class."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from PIL import Image
 
 
 def colour(number):
-    """A colour of its own for each class, dark enough to leave room for noise."""
+    """One colour per class, dark enough to leave room for noise."""
     return np.array([20 + 53 * number % 200, 20 + 97 * number % 200, 20 + 151 * number % 200], np.uint8)
 
 

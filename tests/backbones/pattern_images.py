@@ -1,4 +1,4 @@
-"""Image files whose class is a pattern and whose colours say nothing, so that classes must be learnt to be told."""
+"""Image files whose class is a pattern; colours are random, so a network must learn the patterns."""
 
 from __future__ import annotations
 

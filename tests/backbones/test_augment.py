@@ -1,4 +1,4 @@
-"""What a step sees: the plan of its views, and the views."""
+"""Augmentation: the plan of a step's views, and the views themselves."""
 
 from __future__ import annotations
 

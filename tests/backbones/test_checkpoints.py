@@ -1,4 +1,4 @@
-"""Weights: ours and published ones give the same network; what would run or does not fit is refused by name."""
+"""Weights: ours and published ones give the same network; code and wrong shapes are refused by name."""
 
 from __future__ import annotations
 

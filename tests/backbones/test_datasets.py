@@ -1,4 +1,4 @@
-"""Data sets: every layout, made small of real image files, gives the same labelled images."""
+"""Data sets: every layout gives the same labelled images, tried on small real files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BIRDS = ("crow", "finch", "heron", "owl")
 
 
 def colours(images):
-    """The class numbers that the pixels of the images tell."""
+    """Class numbers, read from the pixels of the images."""
     means = images.pixels(range(len(images))).mean(axis=(1, 2))  # [n, 3]
     known_colours = np.array([colour(i).astype(float) + 9.5 for i in range(220)])
     return np.linalg.norm(means[:, None] - known_colours, axis=2).argmin(axis=1)
@@ -99,7 +99,7 @@ def test_cifar_fs_comes_as_bertinettos_folder(tmp_path):
 
 
 def cifar_tarball(path, each=2):
-    """CIFAR-100 as it is handed out, with `each` images a class in train and one in test."""
+    """CIFAR-100 as distributed, with `each` training images and one test image per class."""
     names = sorted(known.get("cifar-fs").class_names("all"))
     halves = {}
     for part, count in (("train", each), ("test", 1)):

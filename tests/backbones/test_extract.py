@@ -1,4 +1,4 @@
-"""Extraction: the network's features, on the disk; `test_extract_again` stops it and goes on."""
+"""Extraction writes the network's features to disk. `test_extract_again` stops and resumes it."""
 
 from __future__ import annotations
 

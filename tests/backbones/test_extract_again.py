@@ -1,4 +1,4 @@
-"""An extraction that was stopped, however hard, goes on, as long as it is of the same images and alone at its work."""
+"""An extraction resumes after any kind of stop, if the images are the same and no other process writes the file."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_other_work_does_not_go_on_from_what_is_left(tmp_path, monkeypatch, chan
 
 @pytest.fixture
 def said():
-    """What the library logs."""
+    """The library's log messages."""
 
     class Keeping(logging.Handler):
         def emit(self, record):

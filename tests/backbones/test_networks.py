@@ -27,7 +27,7 @@ FIELD = {  # width, parameters without a classifier (DenseNet121 and WRN-28-10: 
 
 @pytest.fixture(params=names())
 def tiny(request):
-    """A small network of each registered name, its batch norms fed with some images."""
+    """A small network of each registered name, with batch norm statistics from a few images."""
     torch.manual_seed(0)
     network = build(request.param, **TINY[request.param])
     with torch.no_grad():

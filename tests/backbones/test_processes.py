@@ -1,4 +1,4 @@
-"""Several processes of a run: one sentence for the person, whoever failed, and nobody left behind."""
+"""A run of several processes: whichever fails, there is one error message and no process is left over."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ GO_ON = (
 
 
 def started(tmp_path, first, second):
-    """Run two processes that do what is given once both are there."""
+    """Run two processes that do what is given once both have started."""
     for name in ("meeting", "temporary"):
         (tmp_path / name).mkdir()
     words = [sys.executable, "-c", PROGRAM, str(tmp_path / "meeting"), first, second]

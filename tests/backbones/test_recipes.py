@@ -1,4 +1,4 @@
-"""Recipes: those that come along can be read, and a mistake in one is named."""
+"""Recipes: the bundled ones can be read, and an error names the mistake."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_recipe_lies_over_the_one_it_extends(tmp_path):
         ("[augment]\narea = [0.5, 0.2]", "augment.area must be a range"),
         ("augment = 3", "augment must be a table; 3 was given"),
         ("ema = 1.5", "ema must be a number from 0 to"),
-        ("network = conv4", "is no TOML"),
+        ("network = conv4", "is not valid TOML"),
     ],
 )
 def test_a_mistake_is_named_with_its_key(tmp_path, more, words):
@@ -74,7 +74,7 @@ def test_unknown_recipes_missing_files_and_circles_are_named(tmp_path):
     with pytest.raises(InputError, match="names no network"):
         read("modern")
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match=r"bytes\.toml is no TOML"):
+    with pytest.raises(InputError, match=r"bytes\.toml is not valid TOML"):
         read(tmp_path / "bytes.toml")
     circle = tmp_path / "circle.toml"
     circle.write_text(f'extends = "{circle}"')

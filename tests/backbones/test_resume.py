@@ -1,4 +1,4 @@
-"""A run that was stopped, however hard, ends as if it had not been."""
+"""A run that was stopped or killed and resumed ends with the same weights."""
 
 from __future__ import annotations
 

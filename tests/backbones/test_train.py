@@ -1,4 +1,4 @@
-"""Training: it learns what transfers to new classes, keeps the best weights, and refuses what cannot work."""
+"""Training: features transfer to new classes, the best weights are kept, and impossible settings are refused."""
 
 from __future__ import annotations
 

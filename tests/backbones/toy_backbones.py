@@ -16,7 +16,7 @@ NAMES = ("ant", "bee", "cat")
 
 
 def small_network(path):
-    """Write the weights of a small network whose batch norms have seen something, and return the path."""
+    """Write the weights of a small network with non-trivial batch norm statistics, and return the path."""
     torch.manual_seed(0)
     network = build("conv4", channels=6)
     with torch.no_grad():

@@ -58,7 +58,7 @@ def write_banks(folder, blobs):
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """A folder in which the study was run, and what the command said."""
+    """A folder in which the study was run, and the command's output."""
     rng = np.random.default_rng(0)
     features = np.abs(np.repeat(rng.gamma(1.0, 1.0, (8, 24)), 40, axis=0) + rng.normal(size=(320, 24)))
     folder = tmp_path_factory.mktemp("home")

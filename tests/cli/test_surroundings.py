@@ -1,4 +1,4 @@
-"""Odd surroundings: closed streams, readers that go away, folders that are gone, settings that make no sense."""
+"""Odd environments: closed streams, readers that go away, missing folders, impossible settings."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_too_little_address_space_is_refused_before_linear_algebra_hangs():
 
 
 def until_it_computes(run):
-    """Wait until a process has spent a second of work beyond its imports."""
+    """Wait until a process has used more CPU time than its imports need."""
     import psutil
 
     process = psutil.Process(run.pid)

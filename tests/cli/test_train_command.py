@@ -1,4 +1,4 @@
-"""`sinkshot train`, as a person meets it: real processes, real image files."""
+"""`sinkshot train` through real processes and real image files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sinkshot tune`, and evaluating what it leaves: through real processes and real files."""
+"""`sinkshot tune`, and `eval` on the other classes, through real processes and real files."""
 
 from __future__ import annotations
 

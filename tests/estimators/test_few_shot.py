@@ -1,4 +1,4 @@
-"""FewShotClassifier keeps scikit-learn's contract with any method, rejects, learns from outsiders, and reports."""
+"""FewShotClassifier keeps scikit-learn's contract with any method, rejects rows, learns from outsiders, and reports."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ def test_odd_pools_get_an_answer(unknown):
 
 
 def forged(file, **changes):
-    """Rewrite what a saved classifier says of itself."""
+    """Change the metadata of a saved classifier."""
     content = file.read_bytes()
     end = 8 + int.from_bytes(content[:8], "little")
     header = json.loads(content[8:end])

@@ -1,4 +1,4 @@
-"""`y` may say in every usual way that a row has no label, and what cannot be a label is refused in a sentence."""
+"""`y` may mark unlabelled rows in every usual way; an invalid label is refused with a sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scale of the unknown is held against the labelled rows, which belong to a class."""
+"""Labelled rows, which belong to a class, check the scale of the unknown scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Put a command into a fault, and say all that does not hold afterwards."""
+"""Run a command under a fault, and list everything that does not hold afterwards."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def make_images(folder: Path) -> None:
 
 
 def run_command(words: tuple[str, ...], home: Path, fault: Fault, after: float = 0.0) -> Run:
-    """Run a command in a folder under a fault; a signal comes `after` so many seconds."""
+    """Run a command in a folder under a fault; a signal is sent `after` that many seconds."""
     command = [sys.executable, "-m", "sinkshot", *words]
     if fault.redirect:
         command = ["sh", "-c", f'"$@" {fault.redirect}', "sh", *command]
@@ -130,7 +130,7 @@ def _limit(limits: dict[str, int]) -> None:
 
 
 def _without_writing(command: list[str], home: Path) -> list[str]:
-    """Make a folder read-only for a command: root, whom permissions do not stop, needs a mount of its own."""
+    """Make a folder read-only for a command; permissions do not stop root, so for root it is a read-only mount."""
     if os.geteuid() != 0:
         return ["sh", "-c", 'chmod -R a-w "$0"; "$@"; code=$?; chmod -R u+w "$0"; exit $code', str(home), *command]
     script = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && cd "$0" && exec "$@"'
@@ -138,7 +138,7 @@ def _without_writing(command: list[str], home: Path) -> list[str]:
 
 
 def cannot_be_tried(fault: Fault) -> str:
-    """Say why a fault cannot be made on this machine; empty if it can."""
+    """Say why a fault cannot be produced on this machine; empty if it can."""
     if os.name == "nt":
         return "signals, limits and shells of POSIX are needed"
     if "/dev/full" in fault.redirect and not Path("/dev/full").exists():
@@ -152,7 +152,7 @@ def cannot_be_tried(fault: Fault) -> str:
 
 @dataclass
 class Calm:
-    """What a command gives undisturbed."""
+    """What a command produces without faults."""
 
     run: Run
     products: dict[str, object]
@@ -167,7 +167,7 @@ class Harness:
         self.calm: dict[str, Calm] = {}
 
     def inputs(self, name: str) -> Path:
-        """Return a folder with what a command reads, made when it is first asked for."""
+        """Return a folder with a command's inputs, made on first use."""
         torch = COMMANDS[name].torch
         folder = self.scratch / ("images" if torch else "banks")
         if not folder.exists():
@@ -175,7 +175,7 @@ class Harness:
         return folder
 
     def undisturbed(self, name: str) -> Calm:
-        """Run a command as it is, once."""
+        """Run a command once, without faults."""
         if name not in self.calm:
             command = COMMANDS[name]
             home = self._home(name, "calm", "home")
@@ -185,12 +185,12 @@ class Harness:
         return self.calm[name]
 
     def warm_seconds(self, name: str) -> float:
-        """Return how long a command takes where what it compiles is on disk already."""
+        """Return how long a command takes when its kernels are already compiled."""
         self.undisturbed(name)
         return run_command(COMMANDS[name].words, self._home(name, "warm", "home"), FAULTS["no-stdin"]).seconds
 
     def wrong(self, name: str, fault_name: str) -> tuple[Run, list[str]]:
-        """Put a command into a fault and run it again after; return how it ended and all that does not hold."""
+        """Run a command under a fault and again without; return how it ended and everything that does not hold."""
         command, fault, calm = COMMANDS[name], FAULTS[fault_name], self.undisturbed(name)
         home = self._home(name, fault_name, fault.folder)
         run = run_command(command.words, home, fault, LATE * self.warm_seconds(name) if fault.send else 0.0)
@@ -218,7 +218,7 @@ class Harness:
 
 
 def _wrong_words(run: Run, fault: Fault) -> list[str]:
-    """Say what is wrong with an exit code and the words that go with it."""
+    """Say what is wrong with an exit code and its message."""
     said = [] if run.code in fault.codes else [f"exit {run.code}: {run.errors.strip()[-500:]}"]
     said += [f"{word!r} on standard error: {run.errors.strip()[-1500:]}" for word in _NEVER if word in run.errors]
     ending = [line for line in run.errors.splitlines() if re.match("error: |failed: |interrupted|stopped", line)]
@@ -234,7 +234,7 @@ def files(home: Path) -> set[str]:
 
 
 def products(command: Command, home: Path, run: Run) -> dict[str, object]:
-    """Return what a command made and printed, without times and places."""
+    """Return a command's files and output, without times and paths."""
     made: dict[str, object] = {file: _timeless(home / file) for file in command.makes}
     if command.prints:
         answer = run.output.replace(str(home), "HOME")

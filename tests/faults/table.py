@@ -1,4 +1,4 @@
-"""The commands, the faults, and what must hold after each command has met each fault: one table, as data.
+"""One table, as data: the commands, the faults, and what must hold after each command under each fault.
 
 `tests/faults/test_faults.py` runs a part of it in every run of the tests and all of it in `make test-long`;
 `tools/make_faults_page.py` runs all of it and writes `docs/faults.md`.
@@ -24,7 +24,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that happens to a process from outside."""
+    """Something outside that happens to a process."""
 
     what: str  # in words, for the page
     codes: frozenset[int]  # exit codes that are right

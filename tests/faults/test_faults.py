@@ -1,4 +1,4 @@
-"""Every command in every fault: a sentence, an exit code, nothing left behind, and the same bytes the next time."""
+"""Every command under every fault: a sentence, an exit code, no leftovers, and the same bytes in the next run."""
 
 from __future__ import annotations
 

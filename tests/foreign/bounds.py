@@ -1,4 +1,4 @@
-"""What a read may cost: memory that Python and NumPy take, and time."""
+"""Limits of a read: memory of Python and NumPy, and time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def bounded(memory: int = 64 << 20, seconds: float = 20.0) -> Iterator[None]:
-    """Fail where what is done inside takes more memory, or longer (with room for a busy machine)."""
+    """Fail if the block needs more memory or time than this (with room for a busy machine)."""
     tracemalloc.start()
     began = time.monotonic()
     try:

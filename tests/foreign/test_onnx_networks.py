@@ -1,4 +1,4 @@
-"""Networks of others: an ONNX file can ask for memory and time, and is ended when that is too much."""
+"""ONNX files from others: a network that needs too much memory or time is stopped."""
 
 import time
 

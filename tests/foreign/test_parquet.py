@@ -1,4 +1,4 @@
-"""Parquet files: read in another process, and refused where decoding takes more than the file justifies."""
+"""Parquet files: read in another process, and refused if decoding needs more than the file justifies."""
 
 import numpy as np
 import pytest

@@ -23,7 +23,7 @@ from sinkshot.formats.plk import FUNCTIONS, unpickle
 
 
 def doubled(times, opening=b")", wrap=b"\x86"):
-    """A tuple (or list) that holds the last one twice, again and again."""
+    """Nested tuples (or lists), each holding the previous one twice."""
     return opening + b"\x94" + b"".join(b"h%c" % (i % 256) + wrap + b"\x94" for i in range(times))
 
 

@@ -17,7 +17,7 @@ EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n(it-ran)
 
 
 def folder(tmp_path, **files):
-    """A folder with a class of honest images, and one of given files."""
+    """A folder with one class of valid images, and one of the given files."""
     for name in ("good", "other"):
         (tmp_path / name).mkdir(exist_ok=True)
     Image.fromarray(np.full((40, 60, 3), 9, np.uint8)).save(tmp_path / "good" / "a.png")

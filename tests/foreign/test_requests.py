@@ -1,4 +1,4 @@
-"""Recipes, weights and banks that ask for more than can be meant, or say what is of the wrong kind."""
+"""Recipes, weights and banks with absurd sizes or values of the wrong type."""
 
 import json
 

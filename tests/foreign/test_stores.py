@@ -1,4 +1,4 @@
-"""A store of results whose content is of another kind than ours is refused in a sentence."""
+"""A store of results with unexpected content is refused with a sentence."""
 
 import os
 import sqlite3

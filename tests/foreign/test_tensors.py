@@ -1,4 +1,4 @@
-"""Safetensors files: read as their own library reads them, refused where the header does not fit the file."""
+"""Safetensors files: read as by their own library, refused if the header does not fit the file."""
 
 import json
 import os

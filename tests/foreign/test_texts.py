@@ -1,4 +1,4 @@
-"""TOML, JSON and messages: what is too deep, too long or not to be shown is answered by a sentence."""
+"""TOML, JSON and messages: input that is too deep, too long or unprintable gets a sentence."""
 
 import os
 import pickle

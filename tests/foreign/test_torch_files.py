@@ -1,4 +1,4 @@
-"""Checkpoints of others: as torch reads them where they are honest, a sentence where they are not."""
+"""Checkpoints from others: valid ones are read as torch reads them, others are refused with a sentence."""
 
 import io
 import pickle

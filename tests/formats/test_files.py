@@ -1,4 +1,4 @@
-"""Files as they are in life: missing, damaged, full disks, processes killed while they write."""
+"""Real-life files: missing, damaged, on a full disk, or written by a process that was killed."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""The native format keeps a bank as it is, and in 8 bits nearly so."""
+"""The native format keeps a bank exactly; 8 bits keep it nearly."""
 
 import json
 import tempfile

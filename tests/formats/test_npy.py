@@ -1,4 +1,4 @@
-"""An array of features finds its labels and class names beside it, or in the file that is named."""
+"""An array of features finds its labels and class names beside it, or in a named file."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Pickled features are read whoever wrote them. (Those that would do harm: test_plk_hostile.py.)"""
+"""Pickled features are read, whatever wrote them. (Harmful ones: test_plk_hostile.py.)"""
 
 import base64
 import collections

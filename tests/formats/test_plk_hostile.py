@@ -1,4 +1,4 @@
-"""A pickle that would do something does nothing here but get refused by name."""
+"""A pickle that would run code is refused by name, and nothing of it runs."""
 
 import codecs
 import collections

@@ -75,7 +75,7 @@ def case(number: int, seed: int, seeds: dict[str, list[bytes]]) -> tuple[str, by
 
 
 class Watch:
-    """Notes processes that are started, and files that are opened for writing outside of a folder."""
+    """Records started processes, and files opened for writing outside a folder."""
 
     def __init__(self) -> None:
         self.folder: Path | None = None
@@ -94,7 +94,7 @@ class Watch:
 
 
 def fault_of(name: str, data: bytes, folder: Path, watch: Watch) -> tuple[str, str]:
-    """Read a case; return what came of it (read, refused) and what is wrong with that, if anything."""
+    """Read a case; return the outcome (read, refused) and what is wrong with it, if anything."""
     from sinkshot.errors import InputError, is_printable
 
     reader, before = READERS[name], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -139,7 +139,7 @@ def work(first: int, last: int, step: int, seed: int, out: Path) -> None:
 
 
 def by_command(number: int, seed: int, seeds: dict[str, list[bytes]]) -> str:
-    """Put a case through the real command; return what is wrong with the answer."""
+    """Run the real command on a case; return what is wrong with the answer."""
     name, data = case(number, seed, seeds)
     folder = Path(tempfile.mkdtemp(prefix="mutate-"))
     path = put(READERS[name], folder, data)
@@ -173,7 +173,7 @@ def by_command(number: int, seed: int, seeds: dict[str, list[bytes]]) -> str:
 
 
 def together(count: int, seed: int, workers: int) -> tuple[Counter[tuple[str, str]], list[str]]:
-    """Read all cases in several processes; one that dies is a fault of its case, and the rest goes on in another."""
+    """Read all cases in several processes; if one dies, its case has failed and another process continues."""
     counts: Counter[tuple[str, str]] = Counter()
     faults: list[str] = []
     folder = Path(tempfile.mkdtemp(prefix="mutate-logs-"))

@@ -1,4 +1,4 @@
-"""Every reader of foreign files as a target: how an honest file is made, and what reads it."""
+"""Every reader of foreign files as a target: how to make a valid file, and how to read it."""
 
 from __future__ import annotations
 

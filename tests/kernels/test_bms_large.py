@@ -1,4 +1,4 @@
-"""One large task: the same answers as the readable code, whatever the threads, in little memory."""
+"""One large task: the answers of the readable code, independent of threads, in little memory."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ assert np.isfinite(model.label_distributions_).all()
 
 
 def fifty_thousand():
-    """Seconds and mebibytes that so many rows take."""
+    """Seconds and mebibytes of a fit."""
     done = subprocess.run([sys.executable, "-c", FIFTY_THOUSAND], capture_output=True, text=True, check=True)
     return map(float, done.stdout.split())
 

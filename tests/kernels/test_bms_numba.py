@@ -1,4 +1,4 @@
-"""The CPU engine: the reference's answers, whatever the size, threads and chunks."""
+"""The CPU engine gives the reference's answers, whatever the size, threads and chunks."""
 
 from __future__ import annotations
 

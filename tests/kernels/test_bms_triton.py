@@ -1,4 +1,4 @@
-"""The GPU engine: the reference's answers and draws.
+"""The GPU engine gives the reference's answers and draws.
 
 Where there is no GPU, triton interprets the kernels at tiny sizes. It has to be told before it is imported, so this
 file then runs itself once more in a process of its own.

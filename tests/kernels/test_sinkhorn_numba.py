@@ -1,4 +1,4 @@
-"""Compiled Sinkhorn gives the answers of the readable code, whatever shares a batch."""
+"""Compiled Sinkhorn gives the answers of the readable code, independent of the batch."""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ assert np.mean(model.label_distributions_.argmax(axis=1) == labels[first]) > 0.7
 
 
 def large_fit(rows):
-    """Seconds and mebibytes that a fit to so many rows takes."""
+    """Seconds and mebibytes of a fit."""
     command = [sys.executable, "-W", "ignore", "-c", LARGE_FIT, str(rows)]
     return map(float, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
 

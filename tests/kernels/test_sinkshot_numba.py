@@ -33,7 +33,7 @@ def arrays_of(episodes):
 
 @pytest.fixture(scope="module")
 def unit_rows(bundled):
-    """Rows of unit length behind a mean, as after PEMbE, in float64."""
+    """Centred rows of unit length, as after PEMbE, in float64."""
     x = np.sqrt(bundled.features.astype(np.float64))
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     x -= x.mean(axis=0)

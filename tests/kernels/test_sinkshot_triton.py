@@ -39,7 +39,7 @@ def test_the_kernels_do_what_they_say_when_interpreted():
 
 
 def made(way, shots, queries, episodes, seed=0, width=32):
-    """Rows in clusters with some of none, and episodes of them: supports, their labels, queries."""
+    """Clustered rows with outliers, and episodes of them: supports, their labels, queries."""
     rng = np.random.default_rng(seed)
     centres = rng.normal(size=(way + 1, width))
     each = 3 * (max(shots) + queries)

@@ -23,7 +23,7 @@ def problem(way, supports, queries, width, episodes=3):
 
 
 def close(compiled, expected):
-    """Equal but for rounding, of which Adam makes more where a slope passes through zero."""
+    """Equal up to rounding; Adam amplifies rounding where a gradient passes through zero."""
     difference = np.abs(compiled - expected)
     assert difference.max() < 5e-4
     assert difference.mean() < 1e-5

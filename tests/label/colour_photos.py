@@ -1,4 +1,4 @@
-"""Images of plain colours with noise, and an encoder of them that needs no network."""
+"""Images of plain colours with noise, and an encoder for them without a network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder of made images."""
+"""A folder of synthetic images."""
 
 from __future__ import annotations
 

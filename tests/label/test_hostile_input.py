@@ -1,4 +1,4 @@
-"""Odd, large and hostile input gets a sentence; the rest is labelled, and no file of the user is ever written to."""
+"""Odd, large and hostile input gets a sentence, the rest is labelled, and the user's files are never changed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def contents(root):
 
 
 def claims_to_be(path, width, height):
-    """Write a PNG file whose header says so; it holds no pixels."""
+    """Write a PNG file whose header claims this size; it holds no pixels."""
     header = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     end = b"IEND"
     chunks = [struct.pack(">I", len(part) - 4) + part + struct.pack(">I", zlib.crc32(part)) for part in (header, end)]
@@ -135,7 +135,7 @@ def test_a_folder_of_somebody_else_is_not_replaced(photos, tmp_path):
 
 @pytest.fixture
 def another_user():
-    """Tests that run as root go on as nobody, whom permissions stop."""
+    """Tests that run as root continue as `nobody`, to whom permissions apply."""
     if os.geteuid() != 0:
         yield
         return

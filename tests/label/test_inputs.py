@@ -1,4 +1,4 @@
-"""Embeddings and texts come in many files; each is recognised, and what is wrong is said in a sentence."""
+"""Embeddings and texts come in many file formats; each is recognised, and errors are sentences."""
 
 from __future__ import annotations
 

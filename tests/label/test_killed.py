@@ -1,4 +1,4 @@
-"""A killed run goes on: the same answer, and nothing is encoded twice but the batch in flight."""
+"""A killed run resumes: the answer is the same, and only the batch in flight is encoded twice."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def killed_while_encoding(photos, work, rng):
 
 
 def tried(photos, folder, kills, seed):
-    """Kill runs so many times; whenever most is encoded, let one end, look at its answer, and begin anew."""
+    """Kill runs this many times; once most images are encoded, let one end, check its answer, and start again."""
     whole = folder / "whole"
     whole.mkdir()
     assert start(photos, whole).wait() == 0
@@ -92,7 +92,7 @@ def tried(photos, folder, kills, seed):
 
 
 def finished(photos, work, expected, kills):
-    """Let a run end; its answer is the same, and each kill cost one batch at most."""
+    """Let a run end; the answer is the same, and each kill cost at most one batch."""
     assert start(photos, work).wait() == 0
     assert (work / "labels" / "labels.csv").read_bytes() == expected
     times = Counter(encoded(work))

@@ -1,4 +1,4 @@
-"""`label` recognises what it is given, labels it, keeps features, and leaves out what it cannot read."""
+"""`label` recognises its input, labels it, caches features, and leaves out what it cannot read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run(source, **options):
 
 
 def right(found):
-    """Share of predicted labels that are right, where the truth stands in the name."""
+    """Share of correct predicted labels; the file name holds the truth."""
     frame = found.to_frame()
     frame = frame[frame.source == "predicted"]
     return np.mean(

@@ -20,7 +20,7 @@ QUESTIONS = ["will it rain today", "is it going to be sunny", "play some jazz", 
 
 @pytest.fixture(scope="module")
 def things(tmp_path_factory):
-    """The files that the page speaks of."""
+    """The files that the page mentions."""
     root, rng = tmp_path_factory.mktemp("things"), np.random.default_rng(0)
     by_hand = ["file_name,label"]
     for name, colour in COLOURS.items():

@@ -1,4 +1,4 @@
-"""What the public code of other methods printed, and the one tester that holds ours against it.
+"""Outputs of other methods' public code, and the tester that compares ours with them.
 
 `golden/peers` keeps, for 200 episodes of the first feature bank, each method's accuracy and its scores on the first 16.
 Where the public code depends on its batch or on rounding, a file also has what it gives one episode at a time in
@@ -25,7 +25,7 @@ AT_ONCE = 20  # episodes
 
 
 class Parity(NamedTuple):
-    """How near we are: the largest difference of a score, and the share of episodes with the same accuracy."""
+    """How close we are: the largest difference of a score, and the share of episodes with the same accuracy."""
 
     scores: float
     accuracy: float

@@ -1,4 +1,4 @@
-"""BMS: parity with the published code, and what sets its variants apart."""
+"""BMS: parity with the published code, and how its variants differ."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_scores_are_those_of_the_published_code(case, exact, xp):
 
 
 def float64_by_the_book(x, labels, way, *, lam, epochs, steps, passes, lr, momentum, prior):
-    """One episode as the published code does it: weights in feature space, P scaled in place, no Gram matrix."""
+    """One episode as in the published code: weights in feature space, P scaled in place, no Gram matrix."""
     supports, queries = len(labels), len(x) - len(labels)
     one_hot = np.eye(way)[labels]
     w = np.stack([x[:supports][labels == k].mean(axis=0) for k in range(way)])

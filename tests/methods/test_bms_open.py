@@ -1,4 +1,4 @@
-"""BMS that rejects: strangers are told from the others better than OSLO does, and do less harm than to BMS."""
+"""BMS with rejection: it detects unknown queries better than OSLO, and they harm it less than BMS."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ NAMES = sorted(METHODS)
 
 
 def base_bank(classes=10, rows=12, spread=0.3):
-    """Base classes of the same making as those of the tasks."""
+    """Base classes drawn like those of the tasks."""
     rng, labels = np.random.default_rng(5), np.repeat(np.arange(classes), rows)
     centres = rng.gamma(1.0, 1.0, size=(classes, 16))[labels]
     return FeatureBank.from_arrays(np.abs(centres + spread * rng.normal(size=centres.shape)), labels)

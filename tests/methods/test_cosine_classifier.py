@@ -1,4 +1,4 @@
-"""Baseline++: its descent is that of torch's weight norm and SGD, and its accuracy that of the public code's noise."""
+"""Baseline++: its descent matches torch's weight norm and SGD, its accuracy the public code's within noise."""
 
 from __future__ import annotations
 

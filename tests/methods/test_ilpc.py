@@ -14,7 +14,7 @@ from sinkshot.preprocess import apply
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "count"), [("5w1s15q", 24), ("5w5s15q", 60)])
 def test_labels_are_those_of_the_public_code(kind, count):
-    """But where two queries are as clean as each other to the digit: then one choice changes those after it."""
+    """Except where two queries are equally clean to the last digit: one choice then changes the later ones."""
     found = golden("ilpc", kind)
     p, labels, _ = probabilities("ilpc", kind, count, dtype="float32")
     accuracy = (p.argmax(axis=-1) == labels).mean(axis=1)
@@ -27,7 +27,7 @@ def test_labels_are_those_of_the_public_code(kind, count):
     [("balanced", 10, 1, 15, 5), ("dirichlet", 10, 3, 12, 3), ("dirichlet", 10, 3, 12, 11), ("balanced", 3, 2, 9, 0)],
 )
 def test_other_sizes_follow_the_algorithm(protocol, way, shot, query, episode):
-    """Ten classes do not fill up together: those left over are shared among the classes that still have room."""
+    """Ten classes do not fill at the same time: the rest is shared among the classes that still have room."""
     drawn = draw(novel().labels, protocol=protocol, way=way, shot=shot, query=query, episodes=1, first=episode)
     features = novel().features.astype(np.float64)
     task = apply(Task(features[drawn.support], drawn.support_labels, features[drawn.query], way), "PsEMnE")

@@ -1,4 +1,4 @@
-"""Scores of the unknown that need no look at other queries: distances, probabilities, ratios, OpenMax, SnaTCHer."""
+"""Unknown scores that look at one query at a time: distances, probabilities, ratios, OpenMax, SnaTCHer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OSLO and OSTIM: parity with the public code where strangers are among the queries; the plain formulas elsewhere."""
+"""OSLO and OSTIM: parity with the public code on open-set episodes; the plain formulas elsewhere."""
 
 from __future__ import annotations
 

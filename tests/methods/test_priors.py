@@ -1,4 +1,4 @@
-"""Priors: what is accepted, and how near the estimate comes to the truth."""
+"""Priors: what is accepted, and how close the estimate is to the truth."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sinkshot.task import GramTask
 
 @pytest.fixture(scope="module")
 def unequal():
-    """Sixty Dirichlet episodes behind PEMnE, and their true class shares."""
+    """Sixty Dirichlet episodes after PEMnE, and their true class shares."""
     task, labels = episodes("dir1", slice(0, 60), dtype="float32")
     return apply(task, "PEMnE"), (labels[..., None] == np.arange(5)).mean(axis=1), labels
 

@@ -1,4 +1,4 @@
-"""SimpleShot and PT+NCM: parity with the public code, and what they are made of."""
+"""SimpleShot and PT+NCM: parity with the public code, and the steps they consist of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Published algorithms for one episode, in float64 and as plainly as their descriptions go.
+"""Published algorithms for one episode, in float64, written as plainly as their descriptions.
 
 Rows are supports [l, d] with labels [l], then queries [q, d]. What is batched, scaled or compiled in the package is
 held against these on sizes for which no public output is kept.

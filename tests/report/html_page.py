@@ -1,4 +1,4 @@
-"""A page as a test reads it."""
+"""An HTML page, parsed for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The study of confidence: every method has its diagram, and what has no interval is printed without one."""
+"""The calibration study: every method has its diagram, and values without an interval are printed without one."""
 
 from __future__ import annotations
 

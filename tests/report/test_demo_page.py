@@ -1,4 +1,4 @@
-"""The demo page is one file, says what was measured, and trusts no name."""
+"""The demo page is one file, shows what was measured, and escapes every name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of studies sets every measured number beside the paper's, and says what holds."""
+"""The page of studies shows every measured number beside the paper's, and which claims hold."""
 
 from __future__ import annotations
 

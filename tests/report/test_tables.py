@@ -1,4 +1,4 @@
-"""Tables for papers and programs: LaTeX that compiles, Markdown that stays a table, cells that other programs read."""
+"""Tables for papers and programs: valid LaTeX and Markdown, and cells that other programs can read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COMMANDS = {
 
 
 def mistakes(source: str) -> list[str]:
-    """Say what in a file of tables LaTeX with booktabs would stumble over, as far as a page of Python can tell."""
+    """List what LaTeX with booktabs would reject in a file of tables, as far as can be told without LaTeX."""
     found = []
     text = re.sub(r"(?<!\\)%.*", "", source)  # comments
     bare = re.sub(r"\\[&%$#_{},]|\\\\", "", text)  # characters that are escaped, ends of rows

@@ -81,7 +81,7 @@ def cell(method: str = "ncm", shot: int = 1, chain: str | None = "", **hyper: An
 
 
 def odd_study(kind: str = "table") -> Study:
-    """A study whose every text holds what HTML, LaTeX, Markdown and CSV could take amiss."""
+    """A study whose texts hold the special characters of HTML, LaTeX, Markdown and CSV."""
     rows = tuple(
         Row(label, (Entry(cell(chain=chain), Value("80 ± 1", 80.0, 1.0)), Entry(cell(shot=5, chain=chain))), group)
         for label, chain, group in (

@@ -1,4 +1,4 @@
-"""Banks are found by name in the places people keep them, and what is missing is said with the way to get it."""
+"""Banks are found by name in the usual places; a message says what is missing and how to get it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BUNDLED = BankKey("cifar-fs", ("wrn-28-10",))
 
 @pytest.fixture(autouse=True)
 def nothing_of_ones_own(tmp_path, monkeypatch):
-    """No banks of the person who runs the tests."""
+    """Hide the banks of the person who runs the tests."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("SINKSHOT_BANKS", "")
 

@@ -1,4 +1,4 @@
-"""Claims are judged by numbers: what is measured clearly decides, what is not is not told."""
+"""Claims are judged by numbers; without a clear difference there is no verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Dask cluster, of a real scheduler and real workers on loopback, gives the numbers of one process."""
+"""A Dask cluster, with a real scheduler and workers on loopback, gives the numbers of one process."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
-    """A cluster that is not harmed by the tests that use it."""
+    """A cluster shared by tests that do not harm it."""
     running = Cluster(tmp_path_factory.mktemp("cluster"))
     running.worker()
     yield running

@@ -1,4 +1,4 @@
-"""A run that is killed, again and again, ends with what an undisturbed one gives, but for times."""
+"""A run that is killed repeatedly ends with the results of an undisturbed one, except times."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def stored(home):
 
 
 def reported(home):
-    """The files of a report without what a clock said."""
+    """The files of a report, without times."""
     report = home / "report"
     page = re.sub(r"<time.*?</time>", "", (report / "index.html").read_text(), flags=re.DOTALL)
     with (report / "cells.csv").open(newline="") as file:
@@ -109,7 +109,7 @@ def chunks(home):
 
 
 def until_stored(run, home, count):
-    """Wait for so many chunks; a run that ends before is no run to wait for."""
+    """Wait until this many chunks are stored; fail if the run ends before."""
     while chunks(home) < count:
         assert run.poll() is None, run.communicate()
         time.sleep(0.02)
@@ -167,7 +167,7 @@ def test_workers_do_not_outlive_a_run_that_is_killed_alone(folder):
 
 
 def lives(process):
-    """Whether it still runs; one that nobody has reaped does not."""
+    """Whether a process still runs; a zombie does not."""
     try:
         return process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

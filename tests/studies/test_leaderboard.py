@@ -1,4 +1,4 @@
-"""Leaderboards follow the registry, rank methods on the same episodes, and say which of them break."""
+"""Leaderboards follow the registry, rank methods on the same episodes, and list those that fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A study that a person writes is read as meant, and what is wrong with it is said with its line and a better name."""
+"""A study file is read as intended; an error names the line and suggests a better name."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ before = { passed = 1 }
 
 @pytest.fixture
 def wrong(tmp_path):
-    """What is said of a text that a line, or a piece of it, was changed in."""
+    """The error for a study with one line, or part of it, changed."""
 
     def said(text, old="", new=""):
         assert old in text

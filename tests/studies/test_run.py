@@ -1,4 +1,4 @@
-"""A run measures what it can, once, and its numbers do not depend on who computed them or how often it was stopped."""
+"""A run measures each cell once; numbers do not depend on which process computed them or on interruptions."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_an_interrupt_while_a_worker_starts_is_not_lost_and_not_seen_by_the_work
 
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory, blobs):
-    """The numbers of a run of `LONG` that nothing disturbed."""
+    """The numbers of an undisturbed run of `LONG`."""
     folder = tmp_path_factory.mktemp("calm")
     return numbers(measured(folder / "calm.sqlite", save(blobs, folder), *LONG, workers=1))
 

@@ -1,4 +1,4 @@
-"""The store keeps every episode of every cell, whoever writes, and says so when it cannot."""
+"""The store keeps every episode of every cell with several writers, and reports when it cannot."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ NEW = {2: ("aupr", "fpr95"), 3: ("macro_accuracy", "brier", "nll", "confidence")
 
 
 def made_older(place, version=1):
-    """Make a store what an older version of us would have left."""
+    """Turn a store into one of an older version."""
     with sqlite3.connect(place) as database:
         for column in (name for newer, names in NEW.items() if newer > version for name in names):
             database.execute(f"ALTER TABLE chunks DROP COLUMN {column}")

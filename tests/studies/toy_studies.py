@@ -45,7 +45,7 @@ def measured(place, catalogue, *cells, measures=(), **options):
 
 
 def numbers(outcome):
-    """What must not depend on how a run went: settings and the accuracy of every episode."""
+    """What must be the same in every run: settings, and the accuracy of every episode."""
     return {
         (stored.settings, stored.recipe, stored.engine, stored.bank_hash, stored.version): (
             stored.per_episode.tobytes(),

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 PREFIXES = ("", "E", "P", "PE")
 """The chains after which the mean of the base classes is kept."""
-CHUNK, SECONDS = 8192, 10.0  # after so many images, or seconds, the features go to the disk
+CHUNK, SECONDS = 8192, 10.0  # features are written after this many images or seconds
 PRECISIONS = ("float32", "bf16")
 Encode = Callable[[NDArray[np.uint8]], NDArray[np.float32]]  # pixels [n, h, w, 3] to features [n, width]
 

@@ -23,7 +23,7 @@ class Plan:
     """One step of one process, as arrays. Views are in the order mixed, plain, turned; m, p, t of them, v in all."""
 
     rows: NDArray[np.int64]  # [b] images
-    source: NDArray[np.int64]  # [v] which of the b images a view is of
+    source: NDArray[np.int64]  # [v] the image of each view
     turn: NDArray[np.int64]  # [v] quarter turns
     partner: NDArray[np.int64]  # [v] the view it is mixed with, which is mixed with it; itself where unmixed
     lam: NDArray[np.float32]  # [v] its own share; 1 where unmixed
@@ -63,7 +63,7 @@ def plan(stage: Stage, *, seed: int, number: int, step: int, images: int, blocks
     group = stage.batch // GROUPS
     rng = generator(seed, _STEP, number, step)
     depth = int(rng.integers(0, blocks + 1))
-    mixed = _members(stage.views.mixed, group)  # [m / GROUPS] places in a group, likewise below
+    mixed = _members(stage.views.mixed, group)  # [m / GROUPS] places in a group, as below
     plain = _members(stage.views.plain, group)
     rotated = _members(stage.views.rotated, group)
     four = _members(stage.views.four, group)

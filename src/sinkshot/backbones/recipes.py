@@ -227,7 +227,7 @@ def _table(recipe: str | Path, above: tuple[str, ...]) -> dict[str, Any]:
     try:
         table = texts.toml(content)
     except ValueError as error:  # of tomllib, or what goes beyond our limits
-        raise InputError(f"the recipe {name} is no TOML: {error}") from error
+        raise InputError(f"the recipe {name} is not valid TOML: {error}") from error
     under = table.pop("extends", None)
     if under is not None and not isinstance(under, str):
         raise InputError(f"the recipe {name} extends {shown(under)}; expected the name of a recipe.")
@@ -240,7 +240,7 @@ def _own_file(name: str) -> str:
     try:
         return texts.text(name, limits.TOML)
     except InputError as error:
-        raise InputError(f"the recipe {name} is no TOML: {error}") from error
+        raise InputError(f"the recipe {name} is not valid TOML: {error}") from error
     except OSError as error:
         raise InputError(f"the recipe {name} cannot be read: {error.strerror or error}.") from error
 

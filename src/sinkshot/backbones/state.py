@@ -76,7 +76,7 @@ def _checked(facts: dict[str, Any]) -> int:
     if version <= VERSION and (wrong := [key for key, kind in kinds.items() if type(facts.get(key)) is not kind]):
         raise InputError(f"{wrong[0]!r} is missing in it, or of the wrong kind")
     if version <= VERSION and not all(type(steps) is int for steps in (*facts["steps"], facts["stage"])):
-        raise InputError("its steps are no numbers")
+        raise InputError("its steps are not numbers")
     if version <= VERSION and not 0 <= facts["stage"] <= len(facts["steps"]):
         raise InputError("it has no such stage")
     return version

@@ -29,7 +29,7 @@ _THREADS = "can't start new thread"
 
 
 def say(message: str) -> None:
-    """Tell the person something that is not a result; a terminal that has gone is no reason to fail."""
+    """Print a message on standard error; a terminal that has gone away is not a failure."""
     try:
         print(printable_lines(message), file=sys.stderr, flush=True)
     except (OSError, ValueError):

@@ -65,7 +65,7 @@ def extract(  # long: one parameter for each option
 ) -> None:
     """Extract features of images into a feature bank.
 
-    Run the same command to continue after an interruption; it starts again if images have changed meanwhile.
+    Run the same command to continue after an interruption; it starts again if images have changed.
 
     Example: sinkshot extract photos --weights wrn.safetensors --out photos_wrn-28-10_all.safetensors
 

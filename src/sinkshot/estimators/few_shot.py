@@ -1,4 +1,4 @@
-"""FewShotClassifier: label a pool from a handful of labels, by any registered method, and the rows that come later."""
+"""FewShotClassifier: label a pool from a handful of labels with any registered method, then label new rows."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     method : str, default="sinkshot"
         A registered method, as `sinkshot methods` lists them.
     preprocess : str, default="auto"
-        The chain of preprocessing steps, as in `PEME`. "auto" takes the method's own chain and adapts it to the
-        features: the power step P where none is negative, and `preprocess_` tells the outcome.
+        The chain of preprocessing steps, as in `PEME`. "auto" takes the method's own chain, without the power step P
+        if any feature is negative; `preprocess_` is the chain that was used.
     unknown : float in (0, 1), optional
-        For pools in which some rows belong to none of the classes: rows whose probability of that is above this number
-        are labelled -1, or "unknown" among strings. 0.5 means even odds. Without it every row gets a class.
+        For pools in which some rows belong to none of the classes. A row whose probability of belonging to no class is
+        above this threshold is labelled -1, or "unknown" if labels are strings. Without it, every row gets a class.
     base : array of shape (n, d), optional
-        Features of other classes by the same backbone, from which chains with the step Mb take a mean.
+        Features of other classes from the same backbone; the step Mb subtracts their mean.
     **hyper
         Hyper-parameters of the method.
 
@@ -53,19 +53,19 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     transduction_ : array of shape (n,)
         The label of every row given to `fit`; labelled rows keep theirs.
     label_distributions_ : array of shape (n, classes)
-        Its class probabilities: which class, if any. Rows sum to one.
+        The class probabilities of every row, given that it belongs to a class. Rows sum to one.
     left_out_distributions_ : array of shape (n, classes)
-        Class probabilities of every row by prototypes that do not count the row itself; a label that they contradict
-        deserves a look.
+        Class probabilities of every row from prototypes computed without that row; check labels that they
+        contradict.
     unknown_ : array of shape (n,)
-        The probability of every row to belong to no class, where the method gives one; 0 for labelled rows.
+        The probability that a row belongs to no class, if the method gives one; 0 for labelled rows.
     preprocess_ : str
         The chain that was used.
     report_ : FitReport
-        Whether the fit is to be trusted: leave-one-out accuracy of the labelled rows, agreement with nearest class
+        How far to trust the fit: leave-one-out accuracy of the labelled rows, agreement with nearest class
         means, estimated class sizes with their standard errors, the share of rejected rows.
     n_features_in_, feature_names_in_
-        As everywhere in scikit-learn.
+        As in every scikit-learn estimator.
 
     See Also
     --------
@@ -104,13 +104,13 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._hyper_names = tuple(hyper)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters, those of the method among them."""
+        """Return the parameters, including those of the method."""
         return {name: getattr(self, name) for name in (*_OWN, *self._hyper_names)}
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters; names beyond the classifier's own are hyper-parameters of the method."""
         wanted = params.get("method", self.method)
-        method = methods.METHODS.get(wanted) if isinstance(wanted, str) else None  # a wrong name is for `fit` to refuse
+        method = methods.METHODS.get(wanted) if isinstance(wanted, str) else None  # `fit` refuses a wrong name
         for name, value in params.items():
             if name not in _OWN and method is not None and name not in method.hyper:
                 raise unknown_name(f"parameter of FewShotClassifier or {method.name}", name, [*_OWN, *method.hyper])
@@ -120,17 +120,17 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def fit(self, X: Any, y: Any, *, none: Any = None) -> Self:
-        """Learn from the labelled rows and label the others.
+        """Learn from the labelled rows and label the rest.
 
         Parameters
         ----------
         X : array or data frame of shape (n, d)
-            Features; float32 is computed in float32, every other type in float64.
+            Features. float32 is computed in float32, any other type in float64.
         y : array-like of shape (n,)
             Labels. -1, None, NaN, pandas' NA and the empty string mean "no label yet".
         none : array of bool of shape (n,), optional
-            Rows that are known to belong to none of the classes, which teach the classifier what does not belong; the
-            label "_none" in `y` says the same.
+            Rows that are known to belong to none of the classes. The classifier learns from them what to reject. The
+            label "_none" in `y` means the same.
 
         Returns
         -------
@@ -153,7 +153,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _prepared(self, x: Rows, labels: Labels, steps: chain.Chain) -> tuple[Rows, Task]:
-        """Return rows [n, d] behind the row-wise part of the chain, and the task behind the whole of it."""
+        """Return rows [n, d] after the row-wise part of the chain, and the task after the whole chain."""
         refuse_unusable(x, steps, "X")
         base = self._base_bank(steps, x.shape[1])
         base_mean = chain.base_mean_of({}, base)
@@ -163,11 +163,11 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._row_wise, self._statistics = row_wise, done.statistics
         rows = np.asarray(done.x)
         supports = int(labels.labelled.sum())
-        ordered = np.concatenate([rows[labels.labelled], rows[~labels.labelled]])  # outsiders are strangers of the pool
+        ordered = np.concatenate([rows[labels.labelled], rows[~labels.labelled]])  # outsiders count as part of the pool
         codes = labels.codes[labels.labelled]
         ordered = np.asarray(chain.run(ordered, task_wise, supports=supports, labels=codes).x)
-        behind = None if base is None else chain.base_after(base, steps, base_mean)
-        return rows, Task(ordered[None, :supports], codes[None], ordered[None, supports:], len(self.classes_), behind)
+        prepared = None if base is None else chain.base_after(base, steps, base_mean)
+        return rows, Task(ordered[None, :supports], codes[None], ordered[None, supports:], len(self.classes_), prepared)
 
     def _base_bank(self, steps: chain.Chain, width: int) -> FeatureBank | None:
         if self.base is None:
@@ -195,7 +195,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return threshold
 
     def _learn(self, rows: Rows, labels: Labels, scores: Scores, threshold: float | None) -> None:
-        """Keep the answers for the rows of `fit`, what later rows need, and the report."""
+        """Store the answers for the rows of `fit`, the heads for new rows, and the report."""
         way, labelled, pool = len(self.classes_), labels.labelled, labels.pool
         distributions = np.zeros((len(rows), way), dtype=rows.dtype)
         distributions[labelled, labels.codes[labelled]] = 1
@@ -233,7 +233,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         counts = np.bincount(labels.codes[labels.labelled], minlength=way)
         said = []
         if pool.sum() > 1 and np.ptp(z[pool], axis=0).max() == 0:
-            said.append("all unlabelled rows are equal behind the chain, so nothing tells their classes apart.")
+            said.append("all unlabelled rows are equal after preprocessing, so nothing tells their classes apart.")
         elif message := contradiction(leave_one_out, int(counts[counts > 1].sum()), confidence):
             said.append(message)
         for message in said:
@@ -251,7 +251,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     def predict_proba(self, X: Any) -> Rows:
-        """Return the class probabilities of new rows, which do not depend on each other.
+        """Return the class probabilities of new rows, each independent of the others.
 
         Parameters
         ----------
@@ -264,7 +264,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self._head_after_check().probabilities(self._new_rows(X)))
 
     def predict(self, X: Any) -> Rows:
-        """Return the class of each new row, or that it belongs to none, where `unknown` was given.
+        """Return the class of each new row; if `unknown` was given, -1 or "unknown" for a row of no class.
 
         Parameters
         ----------
@@ -281,7 +281,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._marked(probabilities, rejected)
 
     def predict_unknown(self, X: Any) -> Rows:
-        """Return the probability of each new row to belong to none of the classes.
+        """Return the probability that each new row belongs to none of the classes.
 
         Parameters
         ----------
@@ -316,7 +316,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         array of shape (n,)
-            Row numbers; fewer where fewer rows have no label.
+            Row numbers; fewer than `n` if fewer rows are unlabelled.
         """
         check_is_fitted(self, "transduction_")
         return np.asarray(get_strategy(strategy).choose(self._pool, whole("n", n, 0)), dtype=np.int64)
@@ -327,8 +327,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         path : path
-            The file holds what `predict`, `predict_proba` and `predict_unknown` need; the answers for the rows of
-            `fit` are not part of it.
+            The file holds what `predict`, `predict_proba` and `predict_unknown` need, not the answers for the rows
+            of `fit`.
         """
         from sinkshot.estimators.model_file import write
 
@@ -357,13 +357,13 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._head
 
     def _new_rows(self, X: Any) -> Rows:
-        """Return new rows behind the row-wise part of the chain, as `fit` left it."""
+        """Return new rows after the row-wise part of the chain, with the statistics of `fit`."""
         x = validate_data(self, X, reset=False, **FORM)
         refuse_unusable(x, self._row_wise, "X")
         return np.asarray(chain.run(x, self._row_wise, statistics=self._statistics).x)
 
     def _marked(self, probabilities: Rows, rejected: Rows) -> Rows:
-        """Return the most probable class of each row, and the mark of no class where it is rejected."""
+        """Return the most probable class of each row, or the mark for "no class" if the row is rejected."""
         labels = self.classes_[probabilities.argmax(axis=1)]
         if self.unknown is None:
             return np.asarray(labels)

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.floating[Any]]
 NEIGHBOURS = 10  # nearest rows of the pool used for a new row
 MOST_REFERENCES = 5_000  # rows of the pool that are kept
-MOST_DOUBT = 0.15  # of labelled rows on average; in open pools of validation classes it stays below
-USUAL_DOUBT = 0.03  # to which it is lowered otherwise
+MOST_DOUBT = 0.15  # largest mean over labelled rows; open pools of validation classes stay below it
+USUAL_DOUBT = 0.03  # what a larger mean is lowered to
 _RIDGE = 1.0  # pseudo-rows that pull a slope to zero
 _FEW = 128  # labelled rows compared with a whole pool at once
 _BLOCK = 1_024  # rows compared with the references at once
@@ -78,11 +78,11 @@ def learn_from_outsiders(
 
 
 def trusted_by_labels(rows: Floats, unknown: Floats, labelled: NDArray[np.bool_]) -> Floats:
-    """Return `unknown` [n], weaker where it would reject the labelled rows too.
+    """Return `unknown` [n], lowered if it would reject the labelled rows too.
 
-    Labelled rows belong to a class. Each is judged by what was said of its nearest unlabelled rows. If that is above
-    `MOST_DOUBT` on average, the scale of `unknown` is wrong, not the labels: its log odds are lowered until the mean is
-    `USUAL_DOUBT`. The order of the rows stays.
+    Labelled rows belong to a class, so the unlabelled rows nearest to them should have low values. If their mean is
+    above `MOST_DOUBT`, the scale of `unknown` is wrong, not the labels: its log odds are lowered until the mean is
+    `USUAL_DOUBT`. The order of the rows does not change.
     """
     pool = np.flatnonzero(~labelled)
     wanted = min(NEIGHBOURS, len(pool))
@@ -102,7 +102,7 @@ def trusted_by_labels(rows: Floats, unknown: Floats, labelled: NDArray[np.bool_]
 
 
 def _nearest_in_pool(rows: Floats, labelled: NDArray[np.bool_], wanted: int) -> NDArray[np.int64]:
-    """Numbers [l, wanted] of the unlabelled rows nearest to each labelled one, by cosine behind the mean of all rows.
+    """Numbers [l, wanted] of the unlabelled rows nearest to each labelled one, by cosine after centring.
 
     Cosines are computed from inner products, so that a large pool is not copied.
     """
@@ -113,7 +113,7 @@ def _nearest_in_pool(rows: Floats, labelled: NDArray[np.bool_], wanted: int) -> 
     found = np.empty((len(numbers), wanted), dtype=np.int64)
     for at in range(0, len(numbers), _FEW):
         some = numbers[at : at + _FEW]
-        cosines = (rows[some] @ rows.T - along) / lengths  # what is the same for a whole row does not change its order
+        cosines = (rows[some] @ rows.T - along) / lengths  # up to a factor per row, which does not change the order
         cosines[:, labelled] = -np.inf
         found[at : at + _FEW] = np.argpartition(-cosines, wanted - 1, axis=1)[:, :wanted]
     return found

@@ -189,7 +189,7 @@ class _Machine:
 
     def find(self, module: Any, name: Any) -> None:
         if not isinstance(module, str) or not isinstance(name, str):
-            raise pickle.UnpicklingError("a name is no text")
+            raise pickle.UnpicklingError("a name is not text")
         module = "builtins" if module == "__builtin__" else module
         lent = self.lent.get((module.replace("numpy._core.", "numpy.core."), name))
         if lent is None:

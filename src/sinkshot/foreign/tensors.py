@@ -127,7 +127,7 @@ def _entry(name: str, found: Any, start: int) -> Entry:
     if not _are_sizes(shape) or not _are_sizes(offsets) or len(offsets) != 2 or len(shape) > DIMENSIONS.value:
         raise DamagedTensors(f"its tensor {name!r:.60} has an impossible shape or place")
     if kind not in _SIZES:
-        raise InputError(f"its tensor {name!r:.60} is of the type {kind!r:.20}, which is not known; store F32 or F16.")
+        raise InputError(f"its tensor {name!r:.60} has the unknown type {kind!r:.20}; store F32 or F16.")
     if math.prod(shape) * _SIZES[kind] != offsets[1] - offsets[0]:
         raise DamagedTensors(f"its tensor {name!r:.60} has a shape that does not fit its place")
     return Entry(kind, tuple(shape), start + offsets[0], start + offsets[1])

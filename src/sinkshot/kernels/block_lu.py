@@ -1,8 +1,8 @@
-"""Linear systems whose diagonal dominates, solved by elimination in blocks of eight: no pivots are needed.
+"""LU factorisation in blocks of eight, without pivoting, for diagonally dominant systems.
 
-A = L U, where a diagonal block of L is the unit and one of U is what elimination has left there; of the latter the
-inverse is kept. Matrices are [N8, N8 or more]; right-hand sides are [N8, c8], a row of the system with eight columns of
-them in a register. Functions are parts of compiled engines.
+A = L U, where the diagonal blocks of L are identities. Of the diagonal blocks of U, the inverses are stored. Matrices
+are [N8, N8 or more], right-hand sides [N8, c8]; a register holds eight columns of one row. The functions are parts of
+compiled engines.
 """
 
 from sinkshot.kernels.simd import ONE, Floats, each, load, part, store, zeros
@@ -10,7 +10,7 @@ from sinkshot.kernels.simd import ONE, Floats, each, load, part, store, zeros
 
 @part
 def _invert(matrix: Floats, b: int, unit: Floats, inverse: Floats) -> None:
-    """inverse[b:b+8] = matrix[b:b+8, b:b+8]^-1, by Gauss and Jordan; unit is [8, 8]."""
+    """inverse[b:b+8] = matrix[b:b+8, b:b+8]^-1, by Gauss-Jordan elimination; unit is the [8, 8] identity."""
     for i in range(8):
         store(inverse, b + i, 0, load(matrix, b + i, b))
     for p in range(8):

@@ -40,7 +40,7 @@ class SparseGraph:
     root_degree: Floats  # D^1/2, [1, 1, N]
 
     def smooth(self, values: Floats, spread: float, times: int) -> Floats:
-        """Mix values [1, way, N] with neighbours' values: v <- (1 - spread) values + spread v S, so many times."""
+        """Mix values [1, way, N] with neighbours' values: v <- (1 - spread) values + spread v S, repeatedly."""
         own = np.ascontiguousarray(values[0].T)  # [N, way]; S is symmetric
         mixed = own
         for _ in range(times):

@@ -1,8 +1,8 @@
 """The method `sinkshot` on the CPU, fused: from row numbers to probabilities in one compiled pass per episode.
 
 Steps and names are those of `sinkshot.methods.sinkshot`, the arrays those of `bms_numba`: class-major, eight rows in a
-register, queries first, then supports. The graph is kept as lists of neighbours. Every sum has one fixed order and no
-episode sees another, so results depend neither on the number of threads nor on batches.
+register, queries first, then supports. The graph is stored as lists of neighbours. Every sum has a fixed order and
+episodes are independent, so results do not depend on the number of threads or on the batch.
 """
 
 from typing import NamedTuple
@@ -45,7 +45,7 @@ _FAINT, _SOME = np.float32(FAINT), np.float32(1e-20)
 
 
 class _Constants(NamedTuple):
-    """What is the same for every episode, as `settings.sinkshot` names and explains it."""
+    """Constants of all episodes; `settings.sinkshot` explains them."""
 
     centre: bool
     class_centre: bool  # the centre is that of Mc
@@ -69,7 +69,7 @@ class _Constants(NamedTuple):
 
 
 class _Work(NamedTuple):
-    """What one episode of n rows, n8 with padding, writes on beside its Gram matrix."""
+    """Work space of one episode of n rows (n8 with padding), besides its Gram matrix."""
 
     everywhere: Floats  # [way, n8 + 8] class probabilities of all rows
     kernel: Floats  # [way, n8 + 8] those of the queries, which Sinkhorn scales

@@ -1,6 +1,6 @@
 """Features that were computed before, kept by the content of each item and of the encoder, in one SQLite file.
 
-A second run only classifies; a changed or added item costs only itself; a killed run goes on behind its last batch.
+A second run only classifies; a changed or added item costs only itself; a killed run resumes after its last batch.
 """
 
 from __future__ import annotations

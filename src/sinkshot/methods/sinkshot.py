@@ -1,13 +1,14 @@
-"""SinkShot: one set of constants for pools of any balance, with or without strangers; this library's own default.
+"""SinkShot, the default of this library: one set of constants for any class sizes, with or without outliers.
 
-Queries are allocated to classes by optimal transport, as in BMS, but class sizes are neither assumed equal nor believed
-as counted. They are counted and then shrunk to equal ones by how far their spread exceeds the noise of counting: within
-the noise a pool is taken as balanced, beyond it the counts are believed. Class probabilities are averaged over nearest
-neighbours before they are counted and before they move the class weights. Queries weigh as much as they are known, by a
-score whose scale the pool itself sets (`strangers`), and the answer has a temperature that makes it a confidence.
+Queries are allocated to classes by optimal transport, as in BMS, but class sizes are estimated: they are counted, then
+shrunk towards equal sizes. If their spread is within the noise of counting, the pool is treated as balanced; the more
+the spread exceeds that noise, the less the counts are shrunk. Class probabilities are averaged over nearest neighbours
+before they are counted and before they move the class weights. Each query is weighted by its probability of belonging
+to a class, on a scale estimated from the pool (`strangers`). A temperature calibrates the final probabilities.
 
-Steps, for rows of unit length behind the mean of the base classes, or of the class means where none is known (Mc).
-[supports; p] are class-major coefficients [way, N], supports one-hot; a cosine is that of a row and a class weight.
+Steps, for centred rows of unit length: the centre is the mean of the base classes if known, else that of the class
+means (Mc). [supports; p] are class-major coefficients [way, N], supports one-hot; a cosine is between a row and a class
+weight.
 
 1.  Graph: each row's 6 nearest others by cosine, weight max(cosine, 0)^4, A = (A + A^T) / 2, S = D^-1/2 A D^-1/2.
 2.  Class weights are support means of unit length; pi = 1/way.
@@ -53,12 +54,12 @@ _TINY = 1e-30
     reference="this library",
 )
 def sinkshot(task: Task | GramTask) -> Scores:
-    """Estimate the class sizes of the pool and allocate its queries to classes of those sizes, in turn."""
+    """Alternate between estimating class sizes and allocating the queries to classes of those sizes."""
     return solve(task, SETTINGS)
 
 
 def solve(task: Task | GramTask, s: SinkShotSettings) -> Scores:
-    """Run the method with other constants than its own: `tools/choose_sinkshot.py` compares them."""
+    """Run the method with given constants; `tools/choose_sinkshot.py` compares them."""
     if is_large(task):
         return of_large_pool(task, s)
     rows = rows_of(task)
@@ -73,7 +74,7 @@ def is_large(task: Task | GramTask) -> TypeGuard[Task]:
 
 
 def of_large_pool(task: Task, s: SinkShotSettings) -> Scores:
-    """Do the same with products by features and a sparse graph, in threads."""
+    """Run the method without matrices between all rows: products with features and a sparse graph, in threads."""
     from sinkshot.kernels.sinkshot_large import large_pool, sparse_graph
 
     with large_pool(task) as pool:
@@ -84,7 +85,7 @@ def of_large_pool(task: Task, s: SinkShotSettings) -> Scores:
 
 
 def run_steps(rows: Rows, graph: Graph, s: SinkShotSettings) -> Scores:
-    """Take the rows of a task and their graph through the steps."""
+    """Run the steps on the rows of a task and their graph."""
     xp = array_namespace(rows.member)
     way = rows.member.shape[-2]
     shots = rows.supports / way
@@ -125,12 +126,12 @@ def allocated(kernel: Array, share: Array, known: Array, passes: int) -> Array:
 
 
 def strangers(belongs: Array, rows: Rows, graph: Graph, s: SinkShotSettings) -> Array:
-    """Probability of each query to belong to none of the classes, [R, 1, q], on a scale that the pool sets.
+    """Probability that each query belongs to none of the classes, [R, 1, q], on a scale estimated from the pool.
 
-    Evidence of being known is a row's cosine to its class, and its mean cosine to all, both seen from the middle of
-    the pool and averaged over neighbours. What strangers would show is seen on rows whose own class is left out: to the
-    others they are strangers. The pool's evidence is a mixture of that and of known rows, of a common variance, and
-    the share of strangers in it is shrunk to none as far as it is small or the two are hard to tell apart.
+    The evidence that a row belongs to a class is its cosine to that class plus its mean cosine to all classes, both
+    after centring the pool and averaged over neighbours. The evidence of an outlier is estimated by leaving out each
+    row's own class: to the other classes the row is an outlier. The pool is a mixture of both, with a common
+    variance. The estimated share of outliers is shrunk towards zero if it is small or the two are hard to tell apart.
 
     1.  Subtract half of the mean of all rows and half of the mean of the class means of [supports; p]; unit length.
         c0 = cosines to support means; over = mean of c0 over classes.

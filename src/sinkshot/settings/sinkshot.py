@@ -32,7 +32,7 @@ class SinkShotSettings:
     # doubt about counted class sizes
     noise: float = 6.0  # times the variance of counting, at one shot ...
     noise_fall: float = 0.35  # ... and falling with the shots to this power
-    most_shots: float = 5.0  # shots beyond count as so many
+    most_shots: float = 5.0  # more shots count as this many
     bias: float = 0.02  # what stays however many rows are counted, at one class ...
     bias_fall: float = 0.8  # ... and falling with the classes to this power
     doubt: float = 1.5  # belief is 1 / (1 + (noise / spread)^doubt)

@@ -95,7 +95,7 @@ def _read(key: BankKey, files: tuple[str, ...]) -> FeatureBank:
 
 
 def _content(key: BankKey, files: tuple[str, ...]) -> str | None:
-    """Return the hash of what files hold now; None where that is no bank."""
+    """Return the hash of what files hold now; None if that is not a bank."""
     try:
         return _read(key, files).content_hash()
     except InputError:

@@ -18,7 +18,7 @@
 method shows the paper's values alone. In a figure, `sweep` takes the place of columns: `sweep.set.lam = [4, 8, 16]`.
 A row with `methods = "all"` ("inductive", "transductive", or a list of names) is one row for each method that no other
 row of the sheet names, in a sheet of the protocol open-set also for those that are only another score of the unknown;
-`most = 200` keeps a slow one at so many episodes.
+`most = 200` limits a slow one to 200 episodes.
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ def _outcome(answer: _Answer) -> ChunkResult | InputError:
 
 @contextmanager
 def _signals_held_back() -> Iterator[None]:
-    """Let Ctrl-C and the like wait for a moment; a process started meanwhile never sees them: they are for this one.
+    """Delay Ctrl-C and similar signals; a process started inside the `with` ignores them.
 
     Ignoring them for that moment would lose them.
     """

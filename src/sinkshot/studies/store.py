@@ -12,7 +12,7 @@ write at once: SQLite serialises them, and they compute the same numbers.
 
 Files of older formats lack columns: 1 has no AUPR and FPR95, 2 no macro accuracy, Brier score, log loss and histogram
 of confidences. They get them when they are opened for writing, and what was measured before stays readable without
-these numbers. A run measures such cells again, since the code that they are of is another.
+these numbers. A run measures such cells again, since their code version differs.
 """
 
 from __future__ import annotations

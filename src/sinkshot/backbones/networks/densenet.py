@@ -19,7 +19,7 @@ from sinkshot.backbones.networks._registry import register
 
 @register("densenet121", (r"\.(norm|conv)\.([12])\.", r".\1\2."))
 def densenet121(*, growth: int = 32, layers: tuple[int, ...] = (6, 12, 24, 16), size: int = 32) -> Network:
-    """Make a DenseNet of dense blocks with so many `layers`."""
+    """Make a DenseNet whose dense blocks have these numbers of layers."""
     return DenseNet(growth, tuple(layers), small=size <= SMALL)
 
 

@@ -72,7 +72,7 @@ class Curve:
 def curves(axes: Any, series: Sequence[Curve], ticks: Sequence[tuple[float, str]], label: str, other: str = "") -> None:
     """Plot curves with confidence bands, and the paper's dashed below them.
 
-    With `other`, the paper's curve is of another bank and has an axis of its own at the right, of the same span.
+    With `other`, the paper's curve comes from another bank; it has its own axis at the right, with the same span.
     """
     apart = bool(other) and any(len(c.here) for c in series) and any(len(c.paper) for c in series)
     theirs = axes.twinx() if apart else axes
