@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import NearestCentroid
 from test_contract import make_task
 
-from sinkshot import InputError, Task
+from sinkshot import METHODS, InputError, Task
 from sinkshot.methods.kmeans import kmeans
 from sinkshot.methods.logreg import logreg
 from sinkshot.methods.ncm import ncm
@@ -47,30 +47,32 @@ def test_logreg_bears_an_offset_in_float32():
     np.testing.assert_allclose(logreg(far).probabilities, logreg(task).probabilities, atol=2e-3)
 
 
-def plain_kmeans(support, labels, query, way):
-    """Card of the field's hard k-means, one episode: weights fixed to S supports and Q / K queries a class."""
+def looped_kmeans(support, labels, query, way, share=None):
+    """Hard k-means, one episode; with `share`, the queries of a class weigh as many as this together."""
     means = np.stack([support[labels == k].mean(axis=0) for k in range(way)])
     shots = np.bincount(labels, minlength=way)[:, None]
-    centres, share = means, len(query) / way
+    centres = means
     for _ in range(500):
         nearest = ((query[:, None] - centres) ** 2).sum(axis=-1).argmin(axis=1)
         centres = np.stack(
             [
-                (shots[k] * means[k] + share * query[nearest == k].mean(axis=0)) / (shots[k] + share)
+                (shots[k] * means[k] + weight * query[nearest == k].mean(axis=0)) / (shots[k] + weight)
                 if (nearest == k).any()
                 else means[k]
                 for k in range(way)
+                for weight in [(nearest == k).sum() if share is None else share]
             ]
         )
     return ((query[:, None] - centres) ** 2).sum(axis=-1).argmin(axis=1)
 
 
 @pytest.mark.parametrize("shots", [(1, 1, 1, 1), (2, 5, 1, 3)])
-def test_kmeans_is_the_plain_loop(shots):
+@pytest.mark.parametrize(("name", "share"), [("kmeans", None), ("kmeans-balanced", 10)])
+def test_kmeans_is_the_plain_loop(name, share, shots):
     task = apply(make_task(episodes=8, shots=shots, queries=40, spread=1.0), "PEMnE")
-    ours = kmeans(task).probabilities.argmax(-1)
+    ours = METHODS[name](task).probabilities.argmax(-1)
     for r in range(8):
-        np.testing.assert_array_equal(ours[r], plain_kmeans(task.support[r], task.labels[r], task.query[r], 4))
+        np.testing.assert_array_equal(ours[r], looped_kmeans(task.support[r], task.labels[r], task.query[r], 4, share))
 
 
 def test_an_empty_cluster_keeps_the_mean_of_its_supports():

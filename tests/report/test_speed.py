@@ -8,6 +8,7 @@ from sinkshot.report.speed import speed_page
 def case(method, shot, engine, rate, **more):
     seconds = {"sample": 0.1, "prepare": 0.2, "classify": 0.7, "total": 1.0}
     about = {"method": method, "shot": shot, "engine": engine, "episodes": 100, "rate": rate, "accuracy": 0.9}
+    about["compared"] = 200
     return {**about, "seconds": seconds, "gflops": None, "times_reference": 1.0, "times_published": None, **more}
 
 
@@ -35,6 +36,9 @@ def test_the_page_holds_rates_ratios_growth_and_memory(tmp_path):
     for number in ("6,543", "58.9", "13.1", "321", "222 MiB", "333 MiB", "1,000,000", "50,000", "e = 40"):
         assert number in page
     assert page.count("<svg") >= 4
+    assert "over the first 200 episodes, the same for every engine" in page
+    assert "0.00015" in page  # seconds a run of BMS, beside the paper's
+    assert "the paper says 0.004 s" in page
     assert "a &lt;machine&gt;" in page
     assert "mathdefault" not in page
 

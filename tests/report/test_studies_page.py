@@ -21,7 +21,7 @@ from sinkshot.errors import InputError
 from sinkshot.report.export import flat
 from sinkshot.report.pairs import match, meetings
 from sinkshot.report.studies import Report, write_report
-from sinkshot.report.table_cells import TableCell, standing, table_cells, tally
+from sinkshot.report.table_cells import TableCell, agreement, standing, table_cells, tally, texts
 from sinkshot.studies.claims import judge
 from sinkshot.studies.run import RunResult
 from sinkshot.studies.study import Column, Entry, Row, Sheet, Study, Value
@@ -173,7 +173,8 @@ def test_every_measured_number_stands_there_with_the_papers_and_the_difference(p
     judged = [record for record in flat(outcome.studies, outcome.results) if record.difference is not None]
     assert len(judged) > 15
     for record in judged:
-        sign = {"level": "≈ agrees", "above": "▲ above", "below": "▼ below"}[record.standing]
+        sign = {"level": "≈ agrees", "above": "▲ above", "below": "▼ below", "undecided": "? undecided"}
+        sign = sign[record.standing]
         ours = f"{record.here:.2f} ± {record.here_ci95:.2f}"
         assert f"{ours} paper {record.paper_text} {signed(record.difference)} {sign}" in text, record
     printed = {record.paper_text for record in flat(outcome.studies, outcome.results) if record.paper_text}
@@ -232,7 +233,7 @@ def test_every_figure_of_the_studies_is_drawn(page: Page, outcome: RunResult, re
             assert shown.facts is None or shown.drawing.panels
     assert len(told) == wanted > 12
     curves = [study for study in outcome.studies if study.kind == "curve"]
-    assert len(curves) == 4
+    assert len(curves) == 5
     for study in curves:
         for point in (entry.paper for row in study.sheets[0].rows for entry in row.entries):
             assert point is None or any(f": {point.mean:.2f}" in text for text in told)
@@ -298,10 +299,22 @@ def test_studies_of_one_name_have_anchors_of_their_own(tmp_path: Path) -> None:
 # --- numbers --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("paper", "where"), [(50.0, "level"), (10.0, "above"), (90.0, "below")])
-def test_a_place_is_level_only_where_the_intervals_meet(paper: float, where: str) -> None:
+@pytest.mark.parametrize(
+    ("paper", "width", "where"),
+    [
+        (50.2, 0.3, "level"),
+        (50.6, 0.1, "level"),  # apart, and within the margin
+        (50.2, 2.0, "undecided"),  # too few episodes to agree
+        (10.0, 2.0, "above"),
+        (90.0, 2.0, "below"),
+        (48.9, 0.1, "above"),
+    ],
+)
+def test_a_place_agrees_only_where_the_interval_of_the_difference_is_within_the_margin(
+    paper: float, width: float, where: str
+) -> None:
     entry = Entry(cell(), Value("", paper, 0.1))
-    assert TableCell(entry, 50.0, 2.0).standing == where
+    assert TableCell(entry, 50.0, width).standing == where
     assert TableCell(entry, 50.0, 2.0, elsewhere=True).standing is None
     assert TableCell(entry).standing is None
     assert TableCell(Entry(cell()), 50.0, 2.0).standing is None
@@ -309,8 +322,17 @@ def test_a_place_is_level_only_where_the_intervals_meet(paper: float, where: str
 
 def test_a_value_printed_without_an_interval_is_a_point() -> None:
     touching, apart = (TableCell(Entry(cell(), Value("", mean)), 50.0, 2.0) for mean in (52.0, 52.01))
-    assert (touching.standing, apart.standing) == ("level", "below")
-    assert standing(0.0, 0.0) == "level"
+    assert (touching.standing, apart.standing) == ("undecided", "below")
+    assert (agreement(0.5, 0.5), agreement(0.5, 0.51)) == ("level", "undecided")
+    assert standing(0.0, 0.0) == agreement(0.0, 0.0) == "level"
+
+
+def test_a_head_is_shown_beside_the_papers_value_and_not_compared() -> None:
+    entry = Entry(cell(), Value("10.00", 10.0))
+    sheet = Sheet("", (Column("1"),), (Row("Matching Networks", (entry,), head=True),))
+    ((place,),) = table_cells(sheet, {entry.cell: stored(entry.cell, 50.0, 0)})
+    assert (place.here is not None, place.difference, place.standing) == (True, None, None)
+    assert texts(sheet.rows[0], 1) == ["Matching Networks (head on our features)"]
 
 
 def test_one_episode_decides_nothing() -> None:
@@ -353,11 +375,12 @@ def test_open_set_places_show_the_metric_they_ask_for(outcome: RunResult) -> Non
 def test_tally_counts_table_cells() -> None:
     value = Value("50 ± 1", 50.0, 1.0)
     some = [TableCell(Entry(cell(), value), here, 1.0) for here in (50.0, 60.0, 61.0, 40.0)]
+    some.append(TableCell(Entry(cell(), Value("50", 50.0)), 50.0, 0.5))
     counted = tally(
         [*some, TableCell(Entry(cell(), value)), TableCell(Entry(None, value)), TableCell(Entry(cell()), 50.0, 1.0)]
     )
-    assert (counted.level, counted.above, counted.below, counted.judged) == (1, 2, 1, 4)
-    assert (counted.measured, counted.wanted) == (5, 6)
+    assert (counted.level, counted.above, counted.below, counted.undecided, counted.judged) == (1, 2, 1, 1, 5)
+    assert (counted.measured, counted.wanted) == (6, 7)
 
 
 def test_of_false_alarms_the_fewest_are_best_and_fewer_stand_above() -> None:

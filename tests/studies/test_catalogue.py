@@ -62,7 +62,7 @@ def test_files_named_by_the_rule_are_found(folder, blobs):
 
 def test_the_name_of_a_file_says_what_it_is():
     key = BankKey("cub", ("resnet18",), "base", trained_on="mini")
-    assert file_name(key) == "mini-to-cub_resnet18_base"
+    assert file_name(key) == "mini-imagenet-to-cub_resnet18_base"
 
 
 def test_of_two_files_of_a_bank_our_own_format_is_taken(folder, blobs):
@@ -125,7 +125,11 @@ def test_sources_come_in_order(tmp_path, folder, blobs, monkeypatch):
 def test_what_is_missing_is_said_with_the_way_to_get_it(folder):
     missing = Catalogue([folder]).find(BankKey("mini", ("wrn-28-10",)))
     assert isinstance(missing, Missing)
-    for piece in ("mini_wrn-28-10_novel.safetensors is missing", "--banks DIR", "checkpoint/miniImagenet/output.plk"):
+    for piece in (
+        "mini-imagenet_wrn-28-10_novel.safetensors is missing",
+        "--banks DIR",
+        "checkpoint/miniImagenet/output.plk",
+    ):
         assert piece in str(missing)
 
 
@@ -133,7 +137,7 @@ def test_of_several_backbones_those_that_are_missing_are_named(folder, blobs):
     blobs.save(folder / "mini_resnet18_novel.npz")
     missing = Catalogue([folder]).files(BankKey("mini", ("resnet18", "resnet12", "wrn-28-10")))
     assert isinstance(missing, Missing)
-    assert missing.names == ("mini_resnet12_novel", "mini_wrn-28-10_novel")
+    assert missing.names == ("mini-imagenet_resnet12_novel", "mini-imagenet_wrn-28-10_novel")
     assert "checkpoint" not in str(missing)
 
 
@@ -216,3 +220,12 @@ def test_a_checkout_brings_its_own_banks_unless_the_environment_names_others(mon
     for backbone in ("wrn-28-10", "resnet18", "resnet12"):
         assert BankKey("cifar-fs", (backbone,)) in shipped
     assert {BankKey("cub", ("wrn-28-10",)), BankKey("cub", ("wrn-28-10",), trained_on="cifar-fs")} <= shipped
+
+
+@pytest.mark.parametrize("name", ["mini-imagenet_wrn-28-10_novel", "mini_wrn-28-10_novel"])
+def test_a_data_set_has_one_name_and_the_other_is_an_alias(folder, blobs, name):
+    blobs.save(folder / f"{name}.npz")
+    key = BankKey("mini", ("wrn-28-10",))
+    assert key == BankKey("mini-imagenet", ("wrn-28-10",))
+    assert Catalogue([folder]).find(key) == folder / f"{name}.npz"
+    assert BankKey("cub", ("resnet18",), trained_on="tiered").trained_on == "tiered-imagenet"

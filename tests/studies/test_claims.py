@@ -168,6 +168,24 @@ def test_merged_backbones_are_set_against_the_best_of_them(world):
     assert "wrn alone 84.00" in found.evidence
 
 
+def test_a_detail_is_best_within_each_label(world):
+    nets = [("BMS", "WRN", 80), ("BMS", "RN", 78), ("other", "WRN", 70), ("other", "RN", 75)]
+    rows = [Row(label, (world.entry(mean, 0.5),), details=(net,)) for label, net, mean in nets]
+    sheet = Sheet("Sheet", (Column("1-shot"),), tuple(rows))
+    assert world.judge(sheet, "best-detail", rows="BMS", detail="WRN").verdict == "holds"
+    assert world.judge(sheet, "best-detail", rows=("BMS", "other"), detail="WRN").verdict == "does not hold"
+    assert "WRN 80.00, RN 78.00" in world.judge(sheet, "best-detail", rows="BMS", detail="WRN").evidence
+
+
+@pytest.mark.parametrize(
+    ("mean", "noise", "verdict"),
+    [(81, 0.5, "holds"), (83, 0.5, "does not hold"), (80, 0.5, "does not hold"), (81.5, 5, "cannot be told")],
+)
+def test_a_gain_lies_within_its_bounds(world, mean, noise, verdict):
+    sheet = world.table(noise=noise, a=mean, b=80)
+    assert world.judge(sheet, "gain-between", row="a", other="b", low=0.5, high=1.5).verdict == verdict
+
+
 # --- curves ---------------------------------------------------------------------------------------------------------
 
 Q = [10, 20, 30, 50, 75, 100, 150]
@@ -250,8 +268,6 @@ def test_a_curve_without_some_of_its_points_cannot_be_told(world):
         (10, 70, {}, "does not hold"),
         (0, 5, {}, "holds"),
         (0, 0, {}, "does not hold"),
-        (1, 70, {"least": 50}, "holds"),
-        (1, 50, {"least": 50}, "does not hold"),
         (10, 70, {"times": 5}, "holds"),
     ],
 )
@@ -261,6 +277,15 @@ def test_pass_rates_jump(world, before, after, options, verdict):
     found = world.judge(Sheet("Sheet", measure=what), "pass-rate-jumps", **options)
     assert found.verdict == verdict
     assert f"Of 100 tests {before} pass before" in found.evidence
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "verdict"), [(1, 70, "holds"), (40, 63, "holds"), (1, 50, "does not hold")]
+)
+def test_a_pass_rate_is_above_a_value_however_high_it_was_before(world, before, after, verdict):
+    what = Measure(KEY, "gaussianity")
+    world.results[what] = {"tests": 100, "before": {"passed": before}, "after": {"passed": after}}
+    assert world.judge(Sheet("Sheet", measure=what), "pass-rate-above", value=50).verdict.startswith(verdict)
 
 
 @pytest.mark.parametrize("name", parse.names())

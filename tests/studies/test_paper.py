@@ -42,7 +42,7 @@ def flat(value, path=()):
 
 
 def test_every_study_of_the_transcript_is_there_and_no_more():
-    assert set(parse.names()) == set(TRANSCRIPT) | {"figure-projection"}  # a picture without numbers
+    assert set(parse.names()) == set(TRANSCRIPT) | {"figure-projection", "power"}  # without numbers in the paper
 
 
 @pytest.mark.parametrize("name", ["table-1", "table-2"])
@@ -184,7 +184,7 @@ def test_preprocessing_rows_are_the_chains_the_paper_names():
     chains = {row.label: {e.cell.preprocess for e in row.entries if e.cell is not None} for row in sheet.rows}
     assert chains == {
         "None": {""},
-        "Batch Norm": {"Z"},
+        "Batch Norm": {"ZE"},  # the reading of an open question that goes the way of the paper's values
         "L2N": {"E"},
         "CL2N": {"MbE"},
         **{chain: {chain} for chain in ("EMbE", "PEMbE", "EMnE", "PEMnE")},
@@ -225,6 +225,6 @@ def test_the_bundled_bank_alone_allows_what_the_paper_is_about(tmp_path, monkeyp
     assert can["table-5"] == 28
     assert can["table-4"] == 6
     assert (can["figure-epochs"], can["figure-lambda"], can["figure-queries"]) == (18, 20, 7)
-    assert can["table-7"] == 2
+    assert can["table-7"] == 7  # 4 methods at two shots; OpenMax needs two supports
     assert can["figure-distributions"] == can["figure-projection"] == can["gaussianity"] == 1
     assert can["table-2"] >= 6

@@ -167,7 +167,7 @@ def test_the_data_set_a_network_was_trained_on_is_said_only_where_it_is_another(
     assert written(tmp_path, text).cells()[0].bank.trained_on is None
     assert (
         written(tmp_path, text.replace('trained_on = "cub"', 'trained_on = "mini"')).cells()[0].bank.trained_on
-        == "mini"
+        == "mini-imagenet"
     )
 
 
@@ -346,12 +346,12 @@ def test_a_study_of_one_bank_is_carried_over_to_the_others(tmp_path, catalogue):
 def test_a_study_across_data_sets_is_carried_over_to_banks_that_cross_them(tmp_path, catalogue):
     text = CURVE.replace('axis = "lambda"', 'label = "Birds"\ntrained_on = "tiered"\ntransfer = true')
     banks = [next(sheet.cells()).bank for sheet in expand(written(tmp_path, text), catalogue).sheets]
-    assert [bank.trained_on for bank in banks] == ["tiered", "mini"]
+    assert [bank.trained_on for bank in banks] == ["tiered-imagenet", "mini-imagenet"]
 
 
 def test_a_measure_is_carried_over_too(tmp_path, catalogue):
     study = expand(written(tmp_path, MEASURE.replace("options", "transfer = true\noptions")), catalogue)
-    assert [what.bank.data_set for what in study.measures()] == ["cub", "tiered", "cifar-fs"]
+    assert [what.bank.data_set for what in study.measures()] == ["cub", "tiered-imagenet", "cifar-fs"]
     assert all(sheet.paper == {"before": {"passed": 1}} for sheet in study.sheets)
 
 
@@ -365,7 +365,7 @@ def test_several_backbones_are_carried_over_where_all_of_them_are(tmp_path, cata
         blobs.save(folder / f"{name}.npz")
     text = CURVE.replace('backbone = "resnet18"', 'backbones = ["resnet18", "wrn-28-10"]\ntransfer = true')
     study = expand(written(tmp_path, text), Catalogue([folder]))
-    assert [next(sheet.cells()).bank.data_set for sheet in study.sheets] == ["cub", "tiered"]
+    assert [next(sheet.cells()).bank.data_set for sheet in study.sheets] == ["cub", "tiered-imagenet"]
     assert study.sheets[1].label == "tieredImageNet, ResNet18+WRN"
 
 

@@ -91,7 +91,7 @@ def test_a_missing_bank_is_said_and_the_rest_is_measured(place, catalogue):
     outcome = measured(place, catalogue, missing, there)
     assert list(outcome.results) == [there]
     (sentence,) = outcome.missing
-    assert "tiered_resnet18_novel.safetensors is missing" in sentence
+    assert "tiered-imagenet_resnet18_novel.safetensors is missing" in sentence
     assert "--banks DIR" in sentence
 
 

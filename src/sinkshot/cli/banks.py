@@ -78,7 +78,7 @@ def convert(
 ) -> None:
     """Convert a feature file to another format, or to a bank in parts.
 
-    Example: sinkshot convert output.plk mini_wrn-28-10_novel.safetensors --store float16
+    Example: sinkshot convert output.plk mini-imagenet_wrn-28-10_novel.safetensors --store float16
 
     Example: sinkshot convert birds.npz birds --part-rows 100000 --store float16
     """

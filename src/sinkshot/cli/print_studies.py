@@ -89,14 +89,17 @@ def _table(sheet: Sheet, rows: Sequence[Row], outcome: RunResult) -> Table:
         number for number in range(len(sheet.columns)) if any(_measured(row.entries[number], outcome) for row in rows)
     ]
     table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column(sheet.axis or sheet.heads[0], no_wrap=True)
+    heads = [sheet.axis] if sheet.axis else list(sheet.heads)
+    for head in heads:
+        table.add_column(head, no_wrap=True)
     for number in used:
         column = sheet.columns[number]
         table.add_column(f"{column.group}\n{column.label}" if column.group else column.label, justify="right")
     brief = len(used) > 6
     for row in rows:
-        label = f"{row.group}: {row.label}" if row.group else row.label
-        table.add_row(label, *(_place(row.entries[number], sheet, outcome, brief) for number in used))
+        words = [f"{row.group}: {row.title}" if row.group else row.title, *row.details]
+        words = [*words, *[""] * len(heads)][: len(heads)]
+        table.add_row(*words, *(_place(row.entries[number], sheet, outcome, brief) for number in used))
     return table
 
 

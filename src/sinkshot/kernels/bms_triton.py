@@ -252,7 +252,7 @@ def _update(
     NORMALISE: tl.constexpr,
     BOUNDED: tl.constexpr,
 ):
-    """Scores of weighted means of unit length (Eq. 9, 10) after `epochs` steps of logistic regression (Eq. 12, 13).
+    """Scores of weighted means of unit length (Eq. 10, 11) after `epochs` steps of logistic regression (Eq. 12, 13).
 
     For w = X^T a and a momentum buffer z = X^T b it keeps S = G a and V = G b, and of each class w.z (`along_speed`)
     and z.z (`speed`), but neither a nor b. With the pull D, one product G D and the sums S.D and D.(2 m V + G D) move

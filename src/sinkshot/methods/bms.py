@@ -5,8 +5,13 @@ and logistic regression on that allocation refines the class weights (Algorithm 
 is BMS*. The published way to count the smallest class suits balanced queries; the variant `robust` suits others. This
 is the readable reference that faster engines are tested against.
 
+The paper contradicts itself on lambda: after its Eq. 5, the allocation has the form exp(-C / lambda), which sharpens as
+lambda falls; Algorithm 1 starts at softmax(-lambda C), which sharpens as lambda grows. We follow Algorithm 1, as the
+authors' code and the paper's Figure 5 do.
+
 Every weight is a linear combination w_j = sum_i a_ji x_i of the task's rows, so the code holds the coefficients `a` and
-uses only the inner products of the rows (`Rows`). Arrays are class-major, [R, way, N].
+uses only the inner products of the rows (`Rows`). This Gram form replaces the QR decomposition by which the paper
+shortens its features: both keep all inner products. Arrays are class-major, [R, way, N].
 """
 
 from __future__ import annotations
@@ -58,9 +63,9 @@ def bms(
     Parameters
     ----------
     lam : float
-        lambda, which multiplies the cosines before Sinkhorn (Eq. 5).
+        lambda, which multiplies the cosines before Sinkhorn (Algorithm 1).
     epochs : int or "auto"
-        e, steps of logistic regression in each iteration; 0 leaves the weighted mean (Eq. 10). "auto" follows the
+        e, steps of logistic regression in each iteration; 0 leaves the weighted mean (Eq. 10, 11). "auto" follows the
         paper: below two shots on average 0, or 20 with a prior; else 40.
     steps, passes : int
         Iterations of Algorithm 2, and of Algorithm 1 within each.
@@ -189,7 +194,7 @@ def sinkhorn(kernel: Array, target: Array, passes: int) -> Array:
 
 
 def update(assignment: Array, rows: Rows, settings: BMSSettings) -> tuple[Array, Array]:
-    """Weighted means of unit length (Eq. 9, 10), then `epochs` steps of logistic regression on them (Eq. 12, 13)."""
+    """Weighted means of unit length (Eq. 10, 11), then `epochs` steps of logistic regression on them (Eq. 12, 13)."""
     xp = array_namespace(assignment)
     a, scores = unit(assignment, rows)
     mass = xp.sum(assignment, axis=-2, keepdims=True)  # [R, 1, N]

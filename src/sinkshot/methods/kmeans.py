@@ -1,7 +1,8 @@
 """k-means initialised with the supports: the paper's transductive baseline (its Table 4).
 
-Queries go to the nearest centre and centres move to their queries, until nothing changes. Supports keep their class,
-and the queries of a class together have the weight that they would have in a balanced task.
+Queries go to the nearest centre and centres move to the mean of their rows, until nothing changes. Supports keep their
+class. `kmeans` is the plain algorithm, in which every row counts once. In `kmeans-balanced` the queries of a class have
+together the weight that they would have in a balanced task, as in the code of EASY (Bendou et al. 2022).
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ from sinkshot.methods.registry import register
 from sinkshot.task import GramTask, Scores, Task
 
 
+@register("kmeans", transductive=True, preprocess="PEMnE", gram=True, reference="Hu, Pateux, Gripon 2021, Table 4")
 @register(
-    "kmeans",
+    "kmeans-balanced",
     transductive=True,
     preprocess="PEMnE",
     gram=True,
     balanced=True,
-    reference="Hu, Pateux, Gripon 2021, Table 4",
+    reference="Bendou et al. 2022 (EASY)",
+    prior="balanced",
 )
-def kmeans(task: Task | GramTask, *, steps: int = 500, prior: Prior = "balanced") -> Scores:
+def kmeans(task: Task | GramTask, *, steps: int = 500, prior: Prior = None) -> Scores:
     """Assign queries to the nearest centre and move the centres, until no query changes its class.
 
     A class that gets no query keeps the mean of its supports as its centre.
@@ -32,18 +35,20 @@ def kmeans(task: Task | GramTask, *, steps: int = 500, prior: Prior = "balanced"
     ----------
     steps : int
         Maximum number of updates of the centres.
-    prior : "balanced", "estimated" or class proportions [way] or [R, way]
-        Class proportions, which set the total weight of the queries of each class in its centre.
+    prior : None, "balanced", "estimated" or class proportions [way] or [R, way]
+        With None every row counts once. Class proportions set the total weight of the queries of each class in its
+        centre.
     """
     steps = whole("steps", steps, least=0)
     rows = rows_of(task)
     xp = array_namespace(rows.member)
-    share = column_targets(prior, task, rows.member)  # [R or 1, way, 1]
+    share = None if prior is None else column_targets(prior, task, rows.member)  # [R or 1, way, 1]
     distances = rows.distances(rows.means())  # [R, way, q]
     nearest = xp.argmin(distances, axis=-2)  # [R, q]
     for _ in range(steps):
         taken = one_hot(nearest, task.way, rows.member)  # [R, way, q]
-        taken = taken * (share / xp.clip(xp.sum(taken, axis=-1, keepdims=True), min=1.0))
+        if share is not None:
+            taken = taken * (share / xp.clip(xp.sum(taken, axis=-1, keepdims=True), min=1.0))
         mass = rows.with_queries(rows.member, taken)
         distances = rows.distances(mass / xp.sum(mass, axis=-1, keepdims=True))
         before, nearest = nearest, xp.argmin(distances, axis=-2)

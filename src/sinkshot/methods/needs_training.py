@@ -119,14 +119,6 @@ NEEDS_TRAINING = (
         "reduces to soft-kmeans.",
     ),
     NeedsTraining(
-        "lst",
-        ("LST+MAP",),
-        True,
-        "Chobola, Vašata, Kordík 2021",
-        "Its transform of the latent space was built together with its backbone. The transform is followed by MAP, "
-        "which is available as pt-map.",
-    ),
-    NeedsTraining(
         "illu-aug",
         ("Illu-Aug", "Illu-Aug-re"),
         True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -15,7 +16,7 @@ from sinkshot.errors import InputError
 from sinkshot.evaluate import Paired, Result, compare
 from sinkshot.report.figures import charts, demo, svg
 from sinkshot.report.page import signed, write_page
-from sinkshot.report.table_cells import Standing, standing
+from sinkshot.report.table_cells import MARGIN, Standing, agreement, joint_half_width, standing
 
 
 @dataclass(frozen=True)
@@ -61,9 +62,9 @@ class DemoCell:
 
     @property
     def verdict(self) -> Standing:
-        """`level` if the two intervals overlap, else `above` or `below`."""
-        reach = 0.0 if self.paper is None else 100 * self.result.ci95 + self.paper.ci95
-        return standing(self.difference, reach)
+        """How it agrees with the paper, as in a report of studies."""
+        width = joint_half_width(100 * self.result.ci95, 0.0 if self.paper is None else self.paper.ci95)
+        return agreement(self.difference, width)
 
 
 def demo_page(
@@ -99,7 +100,8 @@ def demo_page(
         ncm=ncm,
         best=[max(results, key=lambda row: row.cells[i].result.accuracy) for i in (0, 1)],
         judged=judged,
-        reached=[cell for cell in judged if cell.verdict != "below"],
+        stands=Counter(cell.verdict for cell in judged),
+        margin=MARGIN,
         recipe=recipe,
         episodes=bms.one.episodes,
         seconds=sum(row.seconds for row in results),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sinkshot.errors import printable
 from sinkshot.report.page import DASH, count, number, percent, seconds, signed
-from sinkshot.report.table_cells import TableCell, texts
+from sinkshot.report.table_cells import MARGIN, TableCell, texts
 
 if TYPE_CHECKING:
     from sinkshot.report.leaderboard import Board, Spot
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sinkshot.report.studies import Report, Section, SheetView
     from sinkshot.studies.run import RunResult
 
-_SIGNS = {"level": "≈", "above": "▲", "below": "▼"}
+_SIGNS = {"level": "≈", "above": "▲", "below": "▼", "undecided": "?"}
 
 
 def escape(text: str) -> str:
@@ -51,11 +51,13 @@ def _summary(report: Report) -> str:
     tally, verdicts = report.tally, report.verdicts
     return (
         f"{len(report.measured)} of {len(report.cells)} cells are measured. {tally.judged} can be compared with "
-        f"the paper: {tally.level} agree, {tally.above} are above its value and {tally.below} below. "
+        f"the paper: {tally.level} agree, {tally.above} are above its value, {tally.below} below and "
+        f"{tally.undecided} undecided. "
         f"{verdicts['holds']} claims hold, {verdicts['does not hold']} do not, {verdicts['cannot be told']} are "
         "inconclusive.\n\n"
-        "Numbers are percent ± 95 % CI half-width: **ours**, the paper's, and the difference with ≈ if the intervals "
-        "overlap, ▲ if ours is above, ▼ if it is below."
+        "Numbers are percent ± 95 % CI half-width: **ours**, the paper's, and the difference. ≈ agrees: the "
+        f"difference, with its interval, is within {MARGIN:g} percentage point. ▲ above, ▼ below: it is not, and the "
+        "interval excludes zero. ? undecided: more episodes would tell."
     )
 
 
@@ -137,7 +139,9 @@ def _gaussianity(facts: Mapping[str, Any]) -> str:
         [label, count(part["passed"]), count(facts["tests"]), f"{percent(part['rate'])} %", number(part["skewness"])]
         for label, part in parts
     ]
-    return _table(["Features", "pass", "of", "share", "mean skewness"], rows)
+    told = " to ".join(dict.fromkeys(map(str, facts.get("rows", ()))))
+    size = f"\n\n{facts['classes']} classes, {told} rows a class." if told else ""
+    return _table(["Features", "pass", "of", "share", "mean skewness"], rows) + size
 
 
 def _meetings(report: Report) -> Iterator[str]:

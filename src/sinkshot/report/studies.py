@@ -22,7 +22,7 @@ from sinkshot.report.leaderboard import Board, board, drawing
 from sinkshot.report.markdown import markdown_report
 from sinkshot.report.page import DASH, percent, write_page
 from sinkshot.report.pairs import Meeting, meetings
-from sinkshot.report.table_cells import TableCell, Tally, table_cells, tally, transposed
+from sinkshot.report.table_cells import MARGIN, TableCell, Tally, table_cells, tally, transposed
 from sinkshot.studies import parse
 from sinkshot.studies.claims import Judgement
 from sinkshot.studies.study import Cell, Row, Sheet, Study
@@ -55,7 +55,8 @@ def write_report(folder: str | os.PathLike[str], outcome: RunResult) -> Written:
     page, text, latex, flat, parquet = (
         home / name for name in ("index.html", "report.md", "tables.tex", "cells.csv", "cells.parquet")
     )
-    write_page(page, "studies.html.jinja", sinkshot=sinkshot.__version__, report=report, outcome=outcome, maker=maker)
+    shown = {"sinkshot": sinkshot.__version__, "report": report, "outcome": outcome, "maker": maker, "margin": MARGIN}
+    write_page(page, "studies.html.jinja", **shown)
     _write(text, markdown_report(report, outcome))
     _write(latex, latex_tables(outcome.studies, outcome.results))
     records = export.flat(outcome.studies, outcome.results)
@@ -165,6 +166,7 @@ class Report:
     meetings: tuple[Meeting, ...]
     makers: tuple[Maker, ...]
     of_paper: bool  # among the studies are those that come with the package
+    bms_seconds: float | None = None  # of one 5-way episode with BMS or BMS*, on average
 
     @property
     def boards(self) -> bool:
@@ -204,7 +206,19 @@ def gather(outcome: RunResult) -> Report:
         meetings=tuple(meetings(outcome.studies, outcome.results)),
         makers=tuple(dict.fromkeys(maker(stored) for stored in outcome.results.values())),
         of_paper=any(study.name in parse.names() for study in outcome.studies),
+        bms_seconds=_bms_seconds(outcome),
     )
+
+
+def _bms_seconds(outcome: RunResult) -> float | None:
+    """Seconds of one 5-way episode of BMS and BMS*, on average over the measured cells; None if there are none."""
+    known = [
+        stored
+        for stored in outcome.results.values()
+        if stored.method in ("bms", "bms-star") and stored.recipe.way == 5 and stored.recipe.protocol == "balanced"
+    ]
+    total = sum(stored.episodes for stored in known)
+    return sum(stored.seconds["total"] for stored in known) / total if total else None
 
 
 def _section(study: Study, anchor: str, judgements: tuple[Judgement, ...], outcome: RunResult) -> Section:

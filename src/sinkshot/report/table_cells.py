@@ -16,12 +16,30 @@ from sinkshot.studies.study import Cell, Column, Entry, Row, Sheet, Value
 if TYPE_CHECKING:
     from sinkshot.studies.run import StoredResult
 
-Standing = Literal["level", "above", "below"]
+Standing = Literal["level", "above", "below", "undecided"]
+MARGIN = 1.0  # percentage points within which a number agrees with a paper's
 
 
-def standing(difference: float, reach: float) -> Standing:
-    """Compare two intervals whose centres differ by `difference` and whose half-widths sum to `reach`."""
-    return "level" if abs(difference) <= reach else "above" if difference > 0 else "below"
+def standing(difference: float, half_width: float) -> Standing:
+    """Compare two numbers by their difference and its 95 % CI half-width."""
+    return "level" if abs(difference) <= half_width else "above" if difference > 0 else "below"
+
+
+def agreement(difference: float, half_width: float, margin: float = MARGIN) -> Standing:
+    """Compare a number with a paper's, both in percent, by their difference and its 95 % CI half-width.
+
+    `level` (agrees) needs the whole interval of the difference within the margin, so few episodes cannot agree. Else
+    it is `above` or `below` if the interval excludes zero, and `undecided` if not: more episodes would tell.
+    """
+    if abs(difference) + half_width <= margin:
+        return "level"
+    told = standing(difference, half_width)
+    return "undecided" if told == "level" else told
+
+
+def joint_half_width(a: float, b: float) -> float:
+    """Half-width of the difference of two independent numbers with these half-widths."""
+    return math.hypot(a, b)
 
 
 @dataclass(frozen=True)
@@ -50,10 +68,11 @@ class TableCell:
 
     @property
     def standing(self) -> Standing | None:
-        """`level` if the intervals overlap, else `above` if better; a paper's value without interval is a point."""
+        """How it agrees with the paper's value (`agreement`); a value without an interval is taken as exact."""
         if self.difference is None or self.paper is None or self.single:
             return None
-        return standing(sign(self.entry.metric) * self.difference, self.half_width + (self.paper.ci95 or 0.0))
+        width = joint_half_width(self.half_width, self.paper.ci95 or 0.0)
+        return agreement(sign(self.entry.metric) * self.difference, width)
 
     @property
     def worth(self) -> float:
@@ -63,7 +82,7 @@ class TableCell:
 
 def texts(row: Row, heads: int) -> list[str]:
     """Return label and details of a row, as many as there are heads."""
-    words = [row.label, *row.details][:heads]
+    words = [row.title, *row.details][:heads]
     return words + [""] * (heads - len(words))
 
 
@@ -91,8 +110,10 @@ def measured(entry: Entry, results: Mapping[Cell, StoredResult]) -> TableCell:
 
 def table_cells(sheet: Sheet, results: Mapping[Cell, StoredResult]) -> list[list[TableCell]]:
     """Return the table cells of a sheet, row by row."""
-    elsewhere = bool(sheet.elsewhere)
-    rows = [[replace(measured(entry, results), elsewhere=elsewhere) for entry in row.entries] for row in sheet.rows]
+    rows = [
+        [replace(measured(entry, results), elsewhere=bool(sheet.elsewhere) or row.head) for entry in row.entries]
+        for row in sheet.rows
+    ]
     return _with_best(sheet, rows)
 
 
@@ -122,11 +143,12 @@ class Tally:
     level: int
     above: int
     below: int
+    undecided: int = 0  # for lack of episodes
 
     @property
     def judged(self) -> int:
         """Places with a value of the paper to stand beside."""
-        return self.level + self.above + self.below
+        return self.level + self.above + self.below + self.undecided
 
 
 def tally(all_places: Iterable[TableCell]) -> Tally:
@@ -139,4 +161,5 @@ def tally(all_places: Iterable[TableCell]) -> Tally:
         level=stands["level"],
         above=stands["above"],
         below=stands["below"],
+        undecided=stands["undecided"],
     )

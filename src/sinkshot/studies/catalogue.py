@@ -23,7 +23,7 @@ from sinkshot.bank import load
 from sinkshot.errors import InputError
 from sinkshot.foreign.files import is_regular
 from sinkshot.formats import READERS
-from sinkshot.studies.study import BankKey
+from sinkshot.studies.study import DATA_SETS, BankKey
 from sinkshot.studies.toml_schema import NAME, TABLE, TABLES, Document, one_of
 
 SPLITS = ("novel", "base", "validation")
@@ -164,7 +164,7 @@ class Catalogue:
         for name, title in listed.content.get("titles", {}).items():
             if not NAME.fits(title):
                 raise listed.error(("titles", name), f"the title of {name} must be {NAME.wanted}.")
-            self._titles.setdefault(name, title)
+            self._titles.setdefault(DATA_SETS.get(name, name), title)
         for number, bank in enumerate(listed.content.get("banks", [])):
             listed.check(bank, ("banks", number), _BANK, "a bank")
             for needed in ("data_set", "backbone", "file"):

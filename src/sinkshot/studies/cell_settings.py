@@ -139,6 +139,13 @@ def lacking(settings: LocatedSettings) -> bool:
     return any(key.startswith("set.") and key.removeprefix("set.") not in known for key in settings)
 
 
+def too_few_shots(settings: LocatedSettings) -> bool:
+    """Whether the method needs more supports of each class than the episodes have."""
+    name = settings.get("method", (None, ()))[0]
+    shot = settings.get("shot", (Recipe().shot, ()))[0]
+    return name is not None and bool(methods.get(name).least_shots > shot)
+
+
 def bank(document: Document, settings: LocatedSettings, path: Path) -> BankKey:
     """Make the key of a bank from settings."""
     given = {key: setting for key, (setting, _) in settings.items()}

@@ -8,6 +8,7 @@ that does not hold, then one that cannot be told.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -159,6 +160,48 @@ def row_above_row(numbers: Numbers, *, row: str, other: str, columns: Any = ()) 
                 yield Finding(verdict, f"{where}: {row} {a.mean:.2f}, {other} {b.mean:.2f}, {difference(apart)}.")
 
 
+def best_detail(numbers: Numbers, *, rows: Any, detail: str, columns: Any = ()) -> Iterator[Finding]:
+    """Of rows with the same label, the one with this detail (such as a backbone) is above all with another."""
+    for place, column in _columns(numbers.sheet, columns):
+        for upper in (r for r in numbers.sheet.rows if r.label in _several(rows) and detail in r.details):
+            a, where = numbers.of(upper.entries[place]), f"{_place(column)}, {upper.label}: {detail}"
+            lower = [r for r in numbers.sheet.rows if r.label == upper.label and r is not upper]
+            others = [(r, b) for r in lower if (b := numbers.of(r.entries[place])) is not None]
+            if a is None:
+                continue
+            if not others:
+                yield Finding(UNTOLD, f"{where} {a.mean:.2f}; no other was measured.")
+            for rival, b in others:
+                verdict, apart = above(a, b)
+                yield Finding(
+                    verdict, f"{where} {a.mean:.2f}, {', '.join(rival.details)} {b.mean:.2f}, {difference(apart)}."
+                )
+
+
+def gain_between(
+    numbers: Numbers, *, row: str, other: str, low: float, high: float, columns: Any = ()
+) -> Iterator[Finding]:
+    """One row is above another with the same details by `low` to `high` percentage points."""
+    for place, column in _columns(numbers.sheet, columns):
+        for upper in (r for r in numbers.sheet.rows if r.label == row):
+            for lower in (r for r in numbers.sheet.rows if r.label == other and r.details == upper.details):
+                a, b = numbers.of(upper.entries[place]), numbers.of(lower.entries[place])
+                if a is not None and b is not None:
+                    apart = combined([(1.0, a), (-1.0, b)])
+                    where = ", ".join([_place(column), *upper.details])
+                    yield Finding(
+                        _within(apart, low, high),
+                        f"{where}: {row} {a.mean:.2f}, {other} {b.mean:.2f}, {difference(apart)}.",
+                    )
+
+
+def _within(apart: Number, low: float, high: float) -> Verdict:
+    """Whether a difference lies between two values: its whole interval, none of it, or it cannot be told."""
+    if low <= apart.low and apart.high <= high:
+        return HOLDS
+    return FAILS if apart.high < low or apart.low > high else UNTOLD
+
+
 def rises(numbers: Numbers, *, rows: Any = ()) -> Iterator[Finding]:
     """The last point of a curve is above the first, and no point is below the one before it."""
     for row, x, points in _curves(numbers, rows):
@@ -219,9 +262,11 @@ def optimum_between(
         )
 
 
-def merged_above_single(numbers: Numbers, *, columns: Any = ()) -> Iterator[Finding]:
-    """Several backbones together are above the best single one that was measured."""
-    for row in numbers.sheet.rows:
+def merged_above_single(
+    numbers: Numbers, *, columns: Any = (), rows: Any = (), low: float | None = None, high: float = math.inf
+) -> Iterator[Finding]:
+    """Several backbones are above the best single one that was measured; with `low`, by that up to `high` points."""
+    for row in (r for r in numbers.sheet.rows if not rows or r.label in _several(rows)):
         for place, column in _columns(numbers.sheet, columns):
             cell = row.entries[place].cell
             merged = None if cell is None else numbers.of_cell(cell)
@@ -238,6 +283,8 @@ def merged_above_single(numbers: Numbers, *, columns: Any = ()) -> Iterator[Find
                 continue
             best = max(known, key=lambda backbone: known[backbone].mean)
             verdict, apart = above(merged, known[best])
+            if low is not None:
+                verdict = _within(apart, low, high)
             yield Finding(
                 verdict, f"{where}: {merged.mean:.2f}, {best} alone {known[best].mean:.2f}, {difference(apart)}."
             )
@@ -254,17 +301,26 @@ def above_value(numbers: Numbers, *, row: str, value: float, columns: Any = ()) 
             yield Finding(verdict, f"{_place(column)}: {mine.mean:.2f}{interval}, against {value:g}.")
 
 
-def pass_rate_jumps(numbers: Numbers, *, times: float = 10.0, least: float = 0.0) -> Iterator[Finding]:
-    """The share of tests for a Gaussian that pass grows at least `times`, and is then above `least` percent."""
+def pass_rate_jumps(numbers: Numbers, *, times: float = 10.0) -> Iterator[Finding]:
+    """The share of tests for a Gaussian that pass grows at least `times`."""
+    yield from _pass_rate(numbers, lambda before, after, _: after > 0 and after >= times * before)
+
+
+def pass_rate_above(numbers: Numbers, *, value: float) -> Iterator[Finding]:
+    """After the chain, more than `value` percent of the tests for a Gaussian pass, however many did before."""
+    yield from _pass_rate(numbers, lambda _, after, tests: 100 * after > value * tests)
+
+
+def _pass_rate(numbers: Numbers, holds: Callable[[int, int, int], bool]) -> Iterator[Finding]:
+    """Judge by the tests that pass before, those that pass after, and all of them."""
     found = None if numbers.sheet.measure is None else numbers.results.get(numbers.sheet.measure)
     if found is None or not found["tests"]:
         return
     before, after = found["before"]["passed"], found["after"]["passed"]
-    holds = after > 0 and after >= times * before and 100 * after > least * found["tests"]
     factor = f", {after / before:.1f} times as many" if before else ""
     share = [100 * count / found["tests"] for count in (before, after)]
     yield Finding(
-        HOLDS if holds else FAILS,
+        HOLDS if holds(before, after, found["tests"]) else FAILS,
         f"Of {found['tests']} tests {before} pass before ({share[0]:.2f} %) and {after} after "
         f"({share[1]:.2f} %){factor}.",
     )
@@ -273,12 +329,15 @@ def pass_rate_jumps(numbers: Numbers, *, times: float = 10.0, least: float = 0.0
 RULES: dict[str, Callable[..., Iterator[Finding]]] = {
     "best-row": best_row,
     "row-above-row": row_above_row,
+    "best-detail": best_detail,
+    "gain-between": gain_between,
     "rises": rises,
     "rises-to-plateau": rises_to_plateau,
     "optimum-between": optimum_between,
     "merged-above-single": merged_above_single,
     "above-value": above_value,
     "pass-rate-jumps": pass_rate_jumps,
+    "pass-rate-above": pass_rate_above,
 }
 
 

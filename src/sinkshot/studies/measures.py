@@ -96,7 +96,8 @@ def gaussianity(bank: FeatureBank, chain: preprocess.Chain) -> dict[str, Any]:
         for i in range(2)
     )
     left_out = [bank.class_names[c] for c in range(bank.classes) if c not in large]
-    counts = {"classes": len(large), "coordinates": bank.width, "tests": tests, "left_out": left_out}
+    rows = [int(min(bank.counts[c] for c in large)), int(max(bank.counts[c] for c in large))]
+    counts = {"classes": len(large), "rows": rows, "coordinates": bank.width, "tests": tests, "left_out": left_out}
     return {"chain": preprocess.spell(chain), "level": P_VALUE, **counts, "before": before, "after": after}
 
 

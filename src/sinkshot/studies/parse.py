@@ -55,7 +55,7 @@ _METHODS = ValueType(
     "all, inductive, transductive, or a list of methods",
     lambda given: given in GROUPS or NAMES.fits(given),
 )
-_ROW = {"label": TEXT, "group": TEXT, "details": TEXTS, "values": TEXTS, "methods": _METHODS} | SETTINGS
+_ROW = {"label": TEXT, "group": TEXT, "details": TEXTS, "values": TEXTS, "methods": _METHODS, "head": SWITCH} | SETTINGS
 _SHEET = {"label": TEXT, "heads": NAMES, "axis": TEXT, "transfer": SWITCH, "columns": TABLES, "sweep": TABLE}
 _SHEET |= {"rows": TABLES} | SETTINGS
 _MEASURED = {"label": TEXT, "transfer": SWITCH, "options": TABLE, "paper": TABLE} | BANK
@@ -63,12 +63,12 @@ _STUDY = {"name": NAME, "title": NAME, "kind": one_of(get_args(StudyKind)), "whe
 _STUDY |= {"heads": NAMES, "defaults": TABLE, "columns": TABLES, "sheets": TABLES, "claims": TABLES}
 _STUDY |= {"against": NAME, "floor": NAME}
 _LABELS = ValueType("a text or a list of texts", lambda given: TEXT.fits(given) or NAMES.fits(given))
-_CLAIM: dict[str, ValueType] = {"text": NAME, "rule": NAME, "row": NAME, "other": NAME}
+_CLAIM: dict[str, ValueType] = {"text": NAME, "rule": NAME, "row": NAME, "other": NAME, "detail": NAME}
 _CLAIM |= dict.fromkeys(("rows", "columns", "groups"), _LABELS)
-_CLAIM |= dict.fromkeys(("low", "high", "late", "value", "times", "least"), NUMBER)
+_CLAIM |= dict.fromkeys(("low", "high", "late", "value", "times"), NUMBER)
 FOLDERS = ("paper", "bench")
 PAPER_ORDER = (
-    *("table-1", "table-2", "table-3", "table-4", "table-5", "gaussianity", "figure-distributions"),
+    *("table-1", "table-2", "table-3", "table-4", "table-5", "power", "gaussianity", "figure-distributions"),
     *("figure-projection", "figure-queries", "figure-epochs", "figure-lambda", "table-6", "table-7", "table-8"),
     "figure-backbones",
 )
@@ -282,10 +282,12 @@ class _Reader:
                 paper = None if text.strip() in ("", "-") else value(text)
             except InputError as error:
                 raise self.document.error((*path, "values", number), str(error)) from error
-            empty = text.strip() == "-" or ("methods" in table and cell_settings.lacking(merged))
+            few = paper is not None and cell_settings.too_few_shots(merged)
+            empty = text.strip() == "-" or few or ("methods" in table and cell_settings.lacking(merged))
             cell = None if empty else cell_settings.cell(self.document, merged, path)
             entries.append(Entry(cell, paper, merged["metric"][0] if "metric" in merged else "accuracy"))
-        return Row(table["label"], tuple(entries), table.get("group", ""), tuple(table.get("details", ())))
+        details, head = tuple(table.get("details", ())), table.get("head", False)
+        return Row(table["label"], tuple(entries), table.get("group", ""), details, head)
 
     def measure(self, table: dict[str, Any], path: Path, here: LocatedSettings, kind: StudyKind) -> Measure:
         options = table.get("options", {})
@@ -315,6 +317,7 @@ class _Reader:
         labels = [row.label for row in rows]
         headed = [name for c in places for name in (c.group, c.label, f"{c.group} {c.label}") if name]
         there = {"row": labels, "other": labels, "rows": labels, "columns": headed, "groups": [r.group for r in rows]}
+        there["detail"] = [detail for r in rows for detail in r.details]
         for key in there.keys() & table.keys():
             for name in [table[key]] if isinstance(table[key], str) else table[key]:
                 if name not in there[key]:

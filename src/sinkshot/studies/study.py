@@ -12,6 +12,9 @@ from typing import Any, Literal
 from sinkshot.episodes import Recipe
 from sinkshot.metrics import Metric
 
+DATA_SETS = {"mini": "mini-imagenet", "tiered": "tiered-imagenet"}
+"""Other names of data sets, and those that recipes and files of ours use."""
+
 StudyKind = Literal["table", "curve", "distribution", "projection", "gaussianity", "leaderboard", "calibration"]
 
 
@@ -28,12 +31,17 @@ class Value:
 class BankKey:
     """Which features a cell is measured on. Several backbones are concatenated, rows aligned."""
 
-    data_set: str  # "mini", "tiered", "cub", "cifar-fs", ...
+    data_set: str  # "mini-imagenet", "tiered-imagenet", "cub", "cifar-fs", ...
     backbones: tuple[str, ...]  # "wrn-28-10", "resnet18", ...
     split: str = "novel"
     trained_on: str | None = None  # the data set of the base classes, if different
     coordinates: int | None = None  # number of concatenated coordinates to select at random
     selections: int = 1  # number of such selections, which share the episodes evenly
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "data_set", DATA_SETS.get(self.data_set, self.data_set))
+        if self.trained_on is not None:
+            object.__setattr__(self, "trained_on", DATA_SETS.get(self.trained_on, self.trained_on))
 
     def __str__(self) -> str:
         origin = "" if self.trained_on is None else f" from {self.trained_on}"
@@ -80,6 +88,12 @@ class Row:
     entries: tuple[Entry, ...]  # one for each column
     group: str = ""  # such as "Inductive"
     details: tuple[str, ...] = ()  # further cells of text, such as the backbone; headed by `Sheet.heads`
+    head: bool = False  # of a method that trains its backbone, only the classifier is measured, on our features
+
+    @property
+    def title(self) -> str:
+        """The label, with a word about a method of which only the classifier is measured."""
+        return f"{self.label} (head on our features)" if self.head else self.label
 
 
 @dataclass(frozen=True)
