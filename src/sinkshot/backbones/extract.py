@@ -99,7 +99,7 @@ def extract(
         )
     own = images.meta.get("split") == "base" and not means
     facts = {**provenance(backbone, images, precision), **(meta or {})}
-    began, encode = time.monotonic(), _encoding(backbone, images, device, precision)
+    began, encode = time.monotonic(), encoding(backbone, images, device, precision)
     work = {"images": _images_hash(images), "batch": str(batch), "mean": repr(backbone.mean), "std": repr(backbone.std)}
     prefixes = PREFIXES if own else tuple(means)
     layout: dict[str, Any] = {"width": backbone.width, "store": store, "work": work, "prefixes": prefixes}
@@ -109,7 +109,7 @@ def extract(
         _tell_of_earlier(file, images)
         steps = features_of(backbone, encode, images, batch, first=before)
         for chunk in _chunks(steps):
-            _must_be_finite(chunk, images, file.rows)
+            must_be_finite(chunk, images, file.rows)
             file.append(chunk)
             if progress is not None:
                 progress(file.rows, len(images))
@@ -130,7 +130,7 @@ def _tell_of_earlier(file: ResumableWriter, images: Images) -> None:
         log.info(f"{left}; starting again.")
 
 
-def _encoding(backbone: Backbone, images: Images, device: str, precision: str) -> Encode:
+def encoding(backbone: Backbone, images: Images, device: str, precision: str) -> Encode:
     """Return the function from pixels to features: the backbone's own, or its torch network on a device."""
     if backbone.encode is not None:
         if device not in ("auto", "cpu") or precision != "float32":
@@ -202,17 +202,29 @@ def base_means(parts: Iterable[NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
 
     Where a row has a negative entry, there is none after P.
     """
+    count = 0
+
+    def counted() -> Iterator[NDArray[Any]]:
+        nonlocal count
+        for part in parts:
+            count += len(part)
+            yield part
+
+    sums = base_sums(counted())
+    return _float32({prefix: total / count for prefix, total in sums.items()})
+
+
+def base_sums(parts: Iterable[NDArray[Any]]) -> dict[str, NDArray[np.float64]]:
+    """Return the sums of rows [n, d], given in parts, after each of `PREFIXES`."""
     chains = {prefix: parse(prefix) for prefix in PREFIXES}
     sums: dict[str, Any] = dict.fromkeys(PREFIXES, 0.0)
-    count = 0
     for part in parts:
         rows = part.astype(np.float64)
-        count += len(rows)
         if (rows < 0).any():
             chains = {prefix: chain for prefix, chain in chains.items() if "P" not in prefix}
         for prefix, chain in chains.items():
             sums[prefix] = sums[prefix] + run(rows, chain).x.sum(axis=0)
-    return _float32({prefix: sums[prefix] / count for prefix in chains})
+    return {prefix: sums[prefix] for prefix in chains}
 
 
 def base_means_in(path: str | Path, backbone: Backbone) -> dict[str, NDArray[np.float32]]:
@@ -277,7 +289,8 @@ def _images_hash(images: Images) -> str:
     return digest.hexdigest()
 
 
-def _must_be_finite(features: NDArray[np.float32], images: Images, first: int) -> None:
+def must_be_finite(features: NDArray[np.float32], images: Images, first: int) -> None:
+    """Refuse features that are not finite, naming the first image; `first` is the number of the first row."""
     if not (finite := np.isfinite(features).all(axis=1)).all():
         name = images.source.name(first + int(finite.argmin()))
         raise InputError(

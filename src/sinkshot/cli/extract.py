@@ -18,13 +18,14 @@ from sinkshot.progress import LINE_EVERY, ProgressReporter, duration
 if TYPE_CHECKING:
     from sinkshot.backbones.backbone import Backbone
     from sinkshot.backbones.extract import Extracted
-    from sinkshot.encoders import Encoder
 
 
 @guarded  # more than 60 lines: one or more for each option
 def extract(  # long: one parameter for each option
     images: shared.Images,
-    target: Annotated[Path, typer.Option("--out", help="Feature bank to write, .safetensors.")],
+    target: Annotated[
+        str, typer.Option("--out", help="Feature bank to write, .safetensors; or a folder or address, in parts.")
+    ],
     encoder: Annotated[
         str | None, typer.Option(help="Encoder, as `sinkshot label` takes it: efficientnet-lite0, timm:NAME, a file.")
     ] = None,
@@ -59,6 +60,12 @@ def extract(  # long: one parameter for each option
     ] = None,
     subset: shared.Subset = False,
     decode: shared.Decode = False,
+    part_rows: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Write a bank in parts of so many images.  [default: 10000]"),
+    ] = None,
+    workers: shared.ExtractWorkers = None,
+    scheduler: shared.Scheduler = None,
     as_json: shared.AsJson = False,
     max_memory: shared.MaxMemory = None,
     image_formats: shared.ImageFormats = None,
@@ -70,18 +77,19 @@ def extract(  # long: one parameter for each option
     Example: sinkshot extract photos --weights wrn.safetensors --out photos_wrn-28-10_all.safetensors
 
     Example: sinkshot extract photos --encoder efficientnet-lite0 --out photos_all.safetensors
+
+    Example: sinkshot extract photos --encoder efficientnet-lite0 --out s3://bucket/photos --workers 8
     """
     del max_memory, image_formats  # their callbacks have been called
     _needs_pillow()
     from sinkshot.backbones import datasets
     from sinkshot.backbones import extract as steps
-    from sinkshot.encoders import as_backbone
-    from sinkshot.formats.resumable_writer import must_be_free
+    from sinkshot.encoders import as_backbone, load
+    from sinkshot.encoders.extract_parts import PART_ROWS, EncoderChoice, extract_parts
 
-    if target.suffix.lower() != ".safetensors":
-        raise InputError(f"{target}: --out must end in .safetensors; `sinkshot convert` writes other formats.")
-    must_be_free(target)
-    chosen = _encoder(encoder, weights, backbone, size, mean, std, settings)
+    in_parts = _in_parts(target, part_rows, workers, scheduler)
+    spec, given = _encoder(encoder, weights, backbone, size, mean, std, settings)
+    chosen = load(spec, "image", **given)
     if chosen.note:
         say(f"{chosen.name}: {chosen.note}")
     found, own = as_backbone(chosen), None if chosen.images is None else chosen.images.margin
@@ -92,16 +100,38 @@ def extract(  # long: one parameter for each option
         datasets.check(listed, decode=decode, subset=subset, progress=reporter.bar("checking images"))
     means = None if base_means is None else steps.base_means_in(base_means, found)
     facts = {"weights": (encoder or "timm").partition(":")[0] if weights is None else weights.name}
+    options: dict[str, Any] = {"batch": batch, "device": device, "precision": precision, "store": store}
+    options |= {"base": means, "meta": facts}
     try:
         with ProgressReporter(LINE_EVERY) as reporter:
-            options: dict[str, Any] = {"batch": batch, "device": device, "precision": precision, "store": store}
-            done = steps.extract(
-                found, listed, target, base=means, meta=facts, progress=_speed(reporter.bar()), **options
-            )
+            options["progress"] = _speed(reporter.bar())
+            if in_parts:
+                choice = EncoderChoice(spec, tuple(given.items()))
+                options |= {"part_rows": part_rows or PART_ROWS, "workers": workers, "scheduler": scheduler}
+                done = extract_parts(choice, listed, target, **options)
+            else:
+                done = steps.extract(found, listed, target, **options)
     except KeyboardInterrupt:
-        say(f"finished features are kept in {target}.part; run the same command to continue")
+        kept = f"in {target}" if in_parts else f"in {target}.part"
+        say(f"finished features are kept {kept}; run the same command to continue")
         raise
     _show(done, found, len(listed.class_names), store, as_json)
+
+
+def _in_parts(target: str, part_rows: int | None, workers: int | None, scheduler: str | None) -> bool:
+    """Whether a bank in parts is written; refuse a target that another process writes."""
+    from sinkshot.formats.resumable_writer import must_be_free
+
+    suffix = Path(target).suffix.lower()
+    if suffix in (".npz", ".npy", ".plk", ".pkl", ".csv", ".parquet", ".pt"):
+        raise InputError(f"{target}: --out must end in .safetensors; `sinkshot convert` writes other formats.")
+    if suffix != ".safetensors":
+        return True
+    for option, value in (("--part-rows", part_rows), ("--workers", workers), ("--scheduler", scheduler)):
+        if value is not None:
+            raise InputError(f"{option} writes a bank in parts: give --out a folder, not the file {target}.")
+    must_be_free(Path(target))
+    return False
 
 
 def _show(done: Extracted, backbone: Backbone, classes: int, store: str, as_json: bool) -> None:
@@ -135,10 +165,8 @@ def _encoder(
     mean: str | None,
     std: str | None,
     settings: list[str] | None,
-) -> Encoder:
-    """Return the encoder that the options name: one of its own, a file of weights, or a model of timm."""
-    from sinkshot.encoders import load
-
+) -> tuple[str | Path, dict[str, Any]]:
+    """Return the encoder that the options name, and its options: a name, a file of weights, or a model of timm."""
     if encoder is not None and weights is not None:
         raise InputError("--encoder and --weights both name a network; give one of them.")
     options: dict[str, Any] = dict(parse_settings(settings or [], example="widen=10"))
@@ -148,8 +176,8 @@ def _encoder(
         if backbone is None or not backbone.startswith("timm:"):
             raise InputError("give --encoder, or --weights: a file that training wrote, or a published one.")
         del options["backbone"]
-        return load(backbone, "image", **options)
-    return load(encoder if weights is None else weights, "image", **options)
+        return backbone, options
+    return (encoder or "") if weights is None else weights, options
 
 
 def _needs_pillow() -> None:

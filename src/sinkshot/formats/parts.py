@@ -35,7 +35,7 @@ INDEX, BASE = "index.json", "base.safetensors"
 KIND = "sinkshot bank in parts"
 VERSION = 1
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-_PART = re.compile(r"part-\d{5,}\.(safetensors|parquet)")
+_PART = re.compile(r"part-\d{5,}\.(safetensors|parquet|json)")  # .json: a note on a part of an unfinished bank
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _OPEN = 64  # parts whose headers are kept
 _DECODED = 2  # Parquet parts that are kept
@@ -191,7 +191,8 @@ def write(
 ) -> Index:
     """Write a bank in parts of so many rows; the index comes last, so a killed write leaves no bank."""
     folder = folder_at(path)
-    _must_be_free(folder)
+    must_be_free(folder)
+    folder.remove(INDEX)  # from here on it is no bank until the new index is written
     parts = []
     for number, begin in enumerate(range(0, len(bank.labels), part_rows)):
         rows = slice(begin, min(begin + part_rows, len(bank.labels)))
@@ -238,12 +239,11 @@ def part_name(number: int, suffix: str = ".safetensors") -> str:
     return f"part-{number:05d}{suffix}"
 
 
-def _must_be_free(folder: Folder) -> None:
+def must_be_free(folder: Folder) -> None:
     """Refuse a folder that holds something else than the parts of an unfinished or older bank."""
     names = (name for name in folder.names() if name not in (INDEX, BASE) and not name.startswith(".sinkshot-"))
     if others := [name for name in names if not _PART.fullmatch(name)]:
         raise InputError(f"{folder.address} holds other files ({others[0]!r}); give an empty or new folder.")
-    folder.remove(INDEX)  # from here on it is no bank until the new index is written
 
 
 def _text(index: Index) -> str:

@@ -7,10 +7,7 @@ Dask also restarts what a worker was computing when it died.
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import socket
-import time
 import warnings
 from collections.abc import Generator, Iterable
 from typing import Any
@@ -21,17 +18,14 @@ from sinkshot.studies.bank_source import BankSource, UnsuitableWorker
 from sinkshot.studies.chunks import Chunk, ChunkResult, CodeMismatch, compute
 from sinkshot.studies.code_version import code_version
 from sinkshot.studies.processes import Done
+from sinkshot.workers import RETRIES, as_they_come, connect, result_of
 
-_RETRIES = 2  # of a chunk that fails unexpectedly on a worker
-_PATIENCE = 10.0  # seconds for a scheduler to answer and to have a worker
-_LOOK = 5.0  # seconds between checks for remaining workers
-_PAUSE = 0.02
 _KEPT = "Finished cells are kept; run again to continue."
 
 
 def on_cluster(chunks: Iterable[Chunk], address: str) -> Generator[Done]:
     """Compute chunks on the workers of the scheduler at an address such as tcp://10.0.0.1:8786."""
-    with _connected(address) as client:
+    with connect(address) as client:
         from distributed import as_completed
 
         futures: dict[Any, Chunk] = {}
@@ -41,7 +35,7 @@ def on_cluster(chunks: Iterable[Chunk], address: str) -> Generator[Done]:
                 _check_code(client, chunk)
             futures[_submit(client, chunk, banks)] = chunk
         finished = as_completed(futures, loop=client.loop)
-        for future in _as_they_come(finished, client):
+        for future in as_they_come(finished, client):
             chunk, outcome = futures.pop(future), _outcome(future)
             if not isinstance(outcome, UnsuitableWorker):
                 yield chunk, outcome
@@ -52,40 +46,6 @@ def on_cluster(chunks: Iterable[Chunk], address: str) -> Generator[Done]:
             again = _submit(client, chunk, banks)
             futures[again] = chunk
             finished.add(again)
-
-
-def _connected(address: str) -> Any:
-    """Connect to a scheduler that has at least one worker."""
-    try:
-        from distributed import Client
-    except ImportError:
-        raise InputError("--scheduler needs Dask, which is not installed: pip install 'sinkshot[dask]'.") from None
-    try:
-        asyncio.run(_greet(address))
-        client = Client(address, timeout=_PATIENCE, set_as_default=False)
-    except (OSError, ValueError, TypeError, RuntimeError) as error:
-        reason = f" ({error})" if str(error) else ""
-        raise InputError(
-            f"no Dask scheduler answers at {address!r}{reason}; `dask scheduler` starts one and prints its address."
-        ) from None
-    try:
-        client.wait_for_workers(1, timeout=_PATIENCE)
-    except TimeoutError:
-        client.close()
-        raise InputError(
-            f"the Dask scheduler at {address} has no workers; start one with `dask worker {address}`."
-        ) from None
-    return client
-
-
-async def _greet(address: str) -> None:
-    """Fail if nothing at the address speaks Dask: a client would wait forever."""
-    from distributed.comm import connect
-    from distributed.security import Security
-
-    options = Security().get_connection_args("client")
-    comm = await asyncio.wait_for(connect(address, timeout=_PATIENCE, **options), _PATIENCE)
-    await comm.close()
 
 
 def _check_code(client: Any, chunk: Chunk) -> None:
@@ -104,7 +64,7 @@ def _check_code(client: Any, chunk: Chunk) -> None:
 def _submit(client: Any, chunk: Chunk, banks: dict[str, Any]) -> Any:
     bank = banks.get(chunk.resolved.bank.content)
     base = None if chunk.resolved.base is None else banks.get(chunk.resolved.base.content)
-    return client.submit(_compute, chunk, bank, base, pure=False, retries=_RETRIES)
+    return client.submit(_compute, chunk, bank, base, pure=False, retries=RETRIES)
 
 
 def _send(client: Any, source: BankSource) -> Any:
@@ -114,44 +74,9 @@ def _send(client: Any, source: BankSource) -> Any:
         return client.submit(_bank, source.open(), key=f"sinkshot-bank-{source.content}")
 
 
-def _as_they_come(finished: Any, client: Any) -> Generator[Any]:
-    """Yield finished futures, and log it if no workers are left."""
-    looked, alone = time.monotonic(), False
-    while not finished.is_empty():
-        if finished.has_ready():
-            alone = False
-            yield next(finished)
-            looked = time.monotonic()
-            continue
-        time.sleep(_PAUSE)
-        if time.monotonic() - looked > _LOOK and client.status == "running":
-            looked = time.monotonic()
-            if not client.nthreads() and not alone:
-                alone = True
-                logging.getLogger("sinkshot").info("the cluster has no workers left; waiting for new ones")
-
-
 def _outcome(future: Any) -> ChunkResult | InputError:
     """Return the result of a worker, or raise an InputError that says what happened to the task."""
-    from distributed import KilledWorker
-
-    try:
-        outcome: ChunkResult | InputError = future.result()
-    except KilledWorker as error:
-        raise InputError(
-            f"several workers died on the same chunk, perhaps out of memory (the last one was "
-            f"{error.last_worker.address}). {_KEPT}"
-        ) from None
-    except (TimeoutError, OSError) as error:
-        raise InputError(f"lost the connection to the cluster ({error}). {_KEPT}") from None
-    except BaseException as error:
-        if future.cancelled():
-            raise InputError(f"the Dask scheduler stopped, or cancelled the run. {_KEPT}") from None
-        if "deserialization" in str(error):
-            raise InputError(
-                "the Dask scheduler cannot read the tasks: install the same packages there as here, sinkshot included."
-            ) from None
-        raise
+    outcome: ChunkResult | InputError = result_of(future, _KEPT)
     if isinstance(outcome, CodeMismatch):
         raise InputError(f"{outcome} {_KEPT}")
     return outcome

@@ -122,6 +122,17 @@ class Picked:
     def __len__(self) -> int:
         return len(self.indexes)
 
+    def alone(self) -> Source:
+        """Return the same images without the sources' other ones, to be sent to another process."""
+        found = [_parts_of(source, self.indexes[self.which == n]) for n, source in enumerate(self.sources)]
+        if any(source is None for source in found):
+            return self
+        places = np.empty(len(self), np.int64)
+        for n in range(len(self.sources)):
+            chosen = self.which == n
+            places[chosen] = np.arange(chosen.sum())
+        return Picked(tuple(source for source in found if source is not None), self.which, places)
+
     def name(self, index: int) -> str:
         """Return the name that the source knows it by."""
         return self.sources[int(self.which[index])].name(int(self.indexes[index]))
@@ -129,6 +140,17 @@ class Picked:
     def open(self, index: int) -> Opened:
         """Return what the source returns."""
         return self.sources[int(self.which[index])].open(int(self.indexes[index]))
+
+
+def _parts_of(source: Source, indexes: NDArray[np.int64]) -> Source | None:
+    """Return a source of these images alone; None where that is not known how."""
+    if isinstance(source, Files):
+        return Files(source.root, [source.paths[i] for i in indexes])
+    if isinstance(source, Picked):
+        return Picked(source.sources, source.which[indexes], source.indexes[indexes]).alone()
+    if isinstance(source, Pixels):
+        return Pixels(source.pixels[indexes], source.of)
+    return None
 
 
 def picked(source: Source, indexes: Any) -> Source:
