@@ -16,13 +16,14 @@ TRIES = 100  # attempts to take a lock whose file is being removed
 
 
 @contextlib.contextmanager
-def alone(file: Path, what: str, otherwise: str) -> Iterator[None]:
+def alone(file: Path, what: str, otherwise: str, at: str = "") -> Iterator[None]:
     """Hold the lock `file`, or raise at once if another process holds it; the file is removed at the end.
 
-    The error reads: `what` by process 12 on host; let it end or stop it, or `otherwise`. Without locks (on Windows, on
-    some network file systems, in read-only folders) other processes are not excluded.
+    The error reads: `what` by process 12 on host; let it end or stop it, or `otherwise`. A holder that can be reached
+    somewhere gives its address in `at`, which the error tells too. Without locks (on Windows, on some network file
+    systems, in read-only folders) other processes are not excluded.
     """
-    handle = _taken(file, what, otherwise)
+    handle = _taken(file, what, otherwise, at)
     try:
         yield
     finally:
@@ -38,7 +39,7 @@ def must_be_free(file: Path, what: str, otherwise: str) -> None:
         pass
 
 
-def _taken(file: Path, what: str, otherwise: str) -> int | None:
+def _taken(file: Path, what: str, otherwise: str, at: str) -> int | None:
     """Return the open file, locked; None if that is not possible."""
     try:
         import fcntl
@@ -52,7 +53,7 @@ def _taken(file: Path, what: str, otherwise: str) -> int | None:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(handle), os.stat(file)):
-                _sign(handle)
+                _sign(handle, at)
                 return handle
         except BlockingIOError as error:
             os.close(handle)
@@ -66,16 +67,18 @@ def _taken(file: Path, what: str, otherwise: str) -> int | None:
     return None
 
 
-def _sign(handle: int) -> None:
+def _sign(handle: int, at: str) -> None:
     """Write into the file which process holds the lock."""
+    told = {"process": os.getpid(), "host": socket.gethostname()} | ({"at": at} if at else {})
     with contextlib.suppress(OSError):  # on a full disk the holder is not recorded
         os.ftruncate(handle, 0)
-        os.write(handle, json.dumps({"process": os.getpid(), "host": socket.gethostname()}).encode())
+        os.write(handle, json.dumps(told).encode())
 
 
 def _holder(file: Path) -> str:
     try:
         told = texts.json_object(texts.text(file, limits.JSON))
-        return f"process {told['process']} on {told['host']}"
+        at = f" ({told['at']})" if "at" in told else ""
+        return f"process {told['process']} on {told['host']}{at}"
     except (OSError, ValueError, KeyError, TypeError):  # the holder has just started or just ended
         return "another process"

@@ -14,7 +14,7 @@ from sinkshot.progress import LINE_EVERY, ProgressReporter
 
 
 @guarded
-def label(
+def label(  # long: one parameter for each option
     source: Annotated[Path, typer.Argument(metavar="PATH", help="Folder of images, or file of texts or embeddings.")],
     labels: Annotated[Path | None, typer.Option(help="CSV file: file_name,label or id,label.")] = None,
     text: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column that holds texts.")] = None,
@@ -39,6 +39,9 @@ def label(
         str | None, typer.Option(metavar="R,G,B", help="Means from 0 to 1, if the encoder does not give it.")
     ] = None,
     std: shared.Std = None,
+    review: Annotated[bool, typer.Option("--review", help="Open a page to check and correct the labels.")] = False,
+    port: Annotated[int, typer.Option(help="Port of the page, on this machine only; 0 takes a free one.")] = 0,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Print the page's address without opening it.")] = False,
     as_json: shared.AsJson = False,
     max_memory: shared.MaxMemory = None,
     image_formats: shared.ImageFormats = None,
@@ -51,6 +54,8 @@ def label(
     Example: sinkshot label photos
 
     Example: sinkshot label questions.csv --text question
+
+    Example: sinkshot label photos --review
     """
     from sinkshot.label.run import label as run
 
@@ -59,28 +64,42 @@ def label(
         raise InputError(
             f"--unknown is a probability above 0 and at most 1, which rejects nothing; {unknown:g} was given."
         )
+    options: dict[str, Any] = {
+        "labels": labels,
+        "text": text,
+        "encoder": encoder,
+        "method": method,
+        "unknown": None if unknown == 1 else unknown,
+        "next_count": next_count,
+        "out": target,
+        "cache": cache,
+        **_encoder_options(size, mean, std),
+    }
+    if review:
+        if model is not None or save is not None or export or as_json:
+            raise InputError("--review takes no --model, --save, --export or --json; run label again after it.")
+        _review(source, port=port, open_browser=not no_open, **options)
+        return
     with ProgressReporter(every=LINE_EVERY) as progress:
-        found = run(
-            source,
-            labels=labels,
-            text=text,
-            encoder=encoder,
-            method=method,
-            unknown=None if unknown == 1 else unknown,
-            next_count=next_count,
-            out=target,
-            export=tuple(export or ()),
-            cache=cache,
-            save=save,
-            model=model,
-            tell=progress.say,
-            progress=progress.bar("encoding"),
-            **_encoder_options(size, mean, std),
-        )
+        options |= {"tell": progress.say, "progress": progress.bar("encoding")}
+        found = run(source, export=tuple(export or ()), save=save, model=model, **options)
     if as_json:
         print_json(found.summary)
     else:
         _print(found.summary, target)
+
+
+def _review(source: Path, **options: Any) -> None:
+    """Serve the page until Ctrl+C."""
+    from sinkshot.review.server import review
+
+    with ProgressReporter(every=LINE_EVERY) as progress:
+
+        def announce(address: str) -> None:
+            progress.say("the page is on this machine only; Ctrl+C ends the review")
+            print(address, flush=True)
+
+        review(source, announce=announce, tell=progress.say, progress=progress.bar("encoding"), **options)
 
 
 def _encoder_options(size: int | None, mean: str | None, std: str | None) -> dict[str, Any]:

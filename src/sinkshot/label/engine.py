@@ -83,7 +83,7 @@ def classify(
     said = tuple(str(one.message) for one in caught if issubclass(one.category, DataWarning))
     unknowns = getattr(model, "unknown_", np.zeros(len(items)))
     best = model.classes_[model.label_distributions_.argmax(axis=1)]
-    found, sources = _labels(items, best, unknown, unknowns)
+    found, sources = labels_and_sources(items, best, unknown, unknowns)
     return Answers(
         classes=tuple(str(name) for name in model.classes_),
         probabilities=model.label_distributions_,
@@ -102,14 +102,16 @@ def by_model(items: Items, features: Floats, model: FewShotClassifier, unknown: 
     probabilities = model.predict_proba(features)
     rejects = unknown is not None and model.can_reject
     unknowns = model.predict_unknown(features) if rejects else np.zeros(len(items))
-    labels, sources = _labels(items, np.asarray(model.classes_)[probabilities.argmax(axis=1)], unknown, unknowns)
+    best = np.asarray(model.classes_)[probabilities.argmax(axis=1)]
+    labels, sources = labels_and_sources(items, best, unknown, unknowns)
     classes = tuple(str(name) for name in model.classes_)
     return Answers(classes, probabilities, unknowns, labels, sources, (), (), None)
 
 
-def _labels(
+def labels_and_sources(
     items: Items, best: NDArray[Any], threshold: float | None, unknown: Floats
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the label of each item, its own or the best class, and where the label is from."""
     rejected = np.zeros(len(items), dtype=bool) if threshold is None else unknown > threshold
     labels, sources = [], []
     for i, given in enumerate(items.labels):

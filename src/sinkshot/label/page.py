@@ -103,16 +103,22 @@ class _Cards:
 
 def thumbnail(path: Path) -> str:
     """Return a small JPEG of an image as a data address; empty where it cannot be read any more."""
+    small = jpeg(path, 2 * SIDE)
+    return "" if small is None else f"data:image/jpeg;base64,{base64.b64encode(small).decode()}"
+
+
+def jpeg(path: Path, side: int) -> bytes | None:
+    """Return an image as a JPEG of at most `side` pixels, decoded and encoded anew; None where it cannot be read."""
     try:
         with picture(path) as image, room_for(image.width * image.height):
-            image.draft("RGB", (4 * SIDE, 4 * SIDE))
+            image.draft("RGB", (2 * side, 2 * side))
             small = as_seen(image)
-            small.thumbnail((2 * SIDE, 2 * SIDE))
+            small.thumbnail((side, side))
             stream = io.BytesIO()
             small.save(stream, "JPEG", quality=70)
     except Exception:  # Pillow's decoders raise almost anything at a damaged file
-        return ""
-    return f"data:image/jpeg;base64,{base64.b64encode(stream.getvalue()).decode()}"
+        return None
+    return stream.getvalue()
 
 
 def _panels(found: Labelled, answers: Answers, predicted: NDArray[np.bool_]) -> list[Panel]:

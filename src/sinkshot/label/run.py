@@ -18,6 +18,7 @@ from sinkshot.errors import InputError
 from sinkshot.estimators.few_shot import FewShotClassifier
 from sinkshot.foreign.limits import admit
 from sinkshot.label import answers as files
+from sinkshot.label import decisions as reviewed
 from sinkshot.label import exports, inputs, page
 from sinkshot.label.cache import NAME, FeatureCache
 from sinkshot.label.encode import encode
@@ -168,11 +169,12 @@ def label(
     fitted = None if model is None else FewShotClassifier.load(model)
     if fitted is not None and encoder is None:
         encoder = _encoder_of(fitted)
-    items = inputs.read(source, labels=labels, text=text, skip=folder)
-    tell(f"{_shown(source)}: {items.description}")
-    for notice in items.notices:
-        tell(notice)
-    items, features, facts = features_of(items, source, encoder, cache, tell, progress, encoder_options)
+    given = {"labels": labels, "text": text, "encoder": encoder, "cache": cache, **encoder_options}
+    items, features, facts = prepare(source, skip=folder, tell=tell, progress=progress, **given)
+    ruled_out: reviewed.RuledOut = {}
+    if folder is not None and (made := reviewed.read(folder / reviewed.NAME)):
+        items, ruled_out = reviewed.put_onto(items, made)
+        tell(f"{folder / reviewed.NAME}: {len(reviewed.standing(made)):,} decisions of a review count")
     if fitted is not None:
         _must_fit(fitted, facts, features.shape[1])
         answers = by_model(items, features, fitted, unknown)
@@ -184,6 +186,7 @@ def label(
         admit(room, features.nbytes, f"{_shown(source)}: {len(items):,} items in {len(items.classes):,} classes")
         tell(f"fitting {method} to {len(items):,} rows of {features.shape[1]:,} features")
         answers = classify(items, features, method=method, unknown=unknown, next_count=next_count)
+    answers = reviewed.rule_out(answers, ruled_out, unknown)
     told = files.summary(items, answers, method=method, threshold=unknown, **facts)
     if save is not None and answers.model is not None:
         answers.model.extra_ = facts
@@ -217,6 +220,30 @@ def _must_fit(fitted: FewShotClassifier, facts: dict[str, Any], width: int) -> N
         )
     if width != fitted.n_features_in_:
         raise InputError(f"the classifier takes {fitted.n_features_in_} features, and the items have {width}.")
+
+
+def prepare(
+    source: Any,
+    *,
+    labels: str | os.PathLike[str] | None = None,
+    text: str | None = None,
+    encoder: str | Callable[..., Any] | None = None,
+    skip: Path | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    tell: Tell | None = None,
+    progress: Progress | None = None,
+    **encoder_options: Any,
+) -> tuple[Items, NDArray[Any], dict[str, Any]]:
+    """Read an input and encode it: the items that can be labelled, their features, and facts for the summary.
+
+    Parameters are those of `label`; `skip` is a folder of results inside a folder of images.
+    """
+    tell = tell or (lambda _: None)
+    items = inputs.read(source, labels=labels, text=text, skip=skip)
+    tell(f"{_shown(source)}: {items.description}")
+    for notice in items.notices:
+        tell(notice)
+    return features_of(items, source, encoder, cache, tell, progress, encoder_options)
 
 
 def features_of(

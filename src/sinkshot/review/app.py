@@ -1,0 +1,186 @@
+"""What is answered to which address: the page, its files, the state, pictures by number, and decisions."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from importlib.resources import files
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from sinkshot.errors import InputError
+from sinkshot.review.refit import Refitter, Saver
+from sinkshot.review.state import Review
+from sinkshot.review.thumbnails import SIDES, Thumbnails
+
+TYPES = {".html": "text/html; charset=utf-8", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+KEEP_ALIVE = 15.0  # seconds between two signs of life to a page that waits
+_HISTORY = 200  # decisions in one answer
+
+
+class Listeners:
+    """Pages that wait for something new; threads may call `tell`."""
+
+    def __init__(self) -> None:
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.waiting: set[asyncio.Event] = set()
+        self.closed = False
+
+    def tell(self) -> None:
+        """Wake all pages."""
+        if self.loop is not None and not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self._wake)
+
+    def close(self) -> None:
+        """End all waiting."""
+        self.closed = True
+        self.tell()
+
+    def _wake(self) -> None:
+        for event in self.waiting:
+            event.set()
+
+
+class Application:
+    """The application of one review.
+
+    Parameters
+    ----------
+    review : Review
+    refitter : Refitter
+    saver : Saver
+    listeners : Listeners
+    """
+
+    def __init__(self, review: Review, refitter: Refitter, saver: Saver, listeners: Listeners) -> None:
+        self.review, self.refitter, self.saver, self.listeners = review, refitter, saver, listeners
+        self.thumbnails = Thumbnails(review.given.paths)
+        self.static = _static_files()
+        self.constants = json.dumps(review.constants(), separators=(",", ":")).encode("ascii")
+
+    def starlette(self) -> Starlette:
+        """Return the application."""
+        routes = [
+            Route("/", self.page),
+            Route("/static/{name}", self.file),
+            Route("/items", self.all_items),
+            Route("/state", self.state),
+            Route("/events", self.events),
+            Route("/item/{row:int}", self.item),
+            Route("/picture/{size}/{row:int}", self.picture),
+            Route("/search", self.search),
+            Route("/history", self.history),
+            Route("/decisions", self.decide, methods=["POST"]),
+        ]
+        return Starlette(routes=routes, exception_handlers={HTTPException: _not_there})
+
+    async def page(self, _: Request) -> Response:
+        """Answer with the page."""
+        return self._file("index.html")
+
+    async def file(self, request: Request) -> Response:
+        """Answer with a file of the page; they are in memory, and nothing is looked up on the disk."""
+        return self._file(request.path_params["name"])
+
+    def _file(self, name: str) -> Response:
+        if name not in self.static:
+            raise HTTPException(404)
+        content, kind = self.static[name]
+        return Response(content, media_type=kind)
+
+    async def all_items(self, _: Request) -> Response:
+        """Answer with what does not change: names and texts."""
+        return Response(self.constants, media_type="application/json")
+
+    async def state(self, _: Request) -> Response:
+        """Answer with what is decided and predicted now."""
+        return Response(await run_in_threadpool(self.review.columns), media_type="application/json")
+
+    async def item(self, request: Request) -> Response:
+        """Answer with what is known of one item."""
+        row = request.path_params["row"]
+        if not 0 <= row < len(self.review.given):
+            raise HTTPException(404)
+        return JSONResponse(await run_in_threadpool(self.review.item, row))
+
+    async def picture(self, request: Request) -> Response:
+        """Answer with the picture of an item."""
+        size, row = request.path_params["size"], request.path_params["row"]
+        if size not in SIDES:
+            raise HTTPException(404)
+        found = await run_in_threadpool(self.thumbnails.get, row, size)
+        if found is None:
+            return Response(self.static["missing.svg"][0], media_type=TYPES[".svg"])
+        return Response(found, media_type="image/jpeg", headers={"cache-control": "private, max-age=3600"})
+
+    async def search(self, request: Request) -> Response:
+        """Answer with the numbers of the items that hold the words."""
+        query = request.query_params.get("q", "")[:500]
+        return JSONResponse(await run_in_threadpool(self.review.search, query))
+
+    async def history(self, request: Request) -> Response:
+        """Answer with decisions, the newest first."""
+        before = request.query_params.get("before", "0")
+        if not before.isdigit() or len(before) > 12:
+            raise HTTPException(404)
+        return JSONResponse(self.review.history(int(before), _HISTORY))
+
+    async def decide(self, request: Request) -> Response:
+        """Take a decision; the answer comes when it is on the disk."""
+        try:
+            told = json.loads(await request.body())
+        except (ValueError, RecursionError):
+            return JSONResponse({"error": "a decision is a JSON object."}, 400)
+        try:
+            answer = await run_in_threadpool(self.review.decide, told)
+        except InputError as error:
+            return JSONResponse({"error": str(error)}, 400)
+        self.refitter.worker.ask()
+        self.saver.worker.ask()
+        self.listeners.tell()
+        return JSONResponse(answer)
+
+    async def events(self, _: Request) -> Response:
+        """Answer with an event whenever there is something new, until the page leaves."""
+        return StreamingResponse(self._news(), media_type="text/event-stream")
+
+    async def _news(self) -> AsyncIterator[bytes]:
+        self.listeners.loop = asyncio.get_running_loop()
+        event = asyncio.Event()
+        self.listeners.waiting.add(event)
+        told: Any = None
+        try:
+            while not self.listeners.closed:
+                event.clear()
+                if told != self.review.version:
+                    told = self.review.version
+                    yield f"data: {json.dumps(told)}\n\n".encode()
+                try:
+                    await asyncio.wait_for(event.wait(), KEEP_ALIVE)
+                except TimeoutError:
+                    yield b": still here\n\n"
+        finally:
+            self.listeners.waiting.discard(event)
+
+
+def _static_files() -> dict[str, tuple[bytes, str]]:
+    """Read the files of the page, with their types."""
+    folder = files("sinkshot.review") / "static"
+    found = {}
+    for file in folder.iterdir():
+        suffix = "." + file.name.rpartition(".")[2]
+        if suffix in TYPES:
+            found[file.name] = file.read_bytes(), TYPES[suffix]
+    return found
+
+
+async def _not_there(_: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    return JSONResponse({"error": "there is nothing at this address." if status == 404 else "not allowed."}, status)

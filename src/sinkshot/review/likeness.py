@@ -1,0 +1,56 @@
+"""Which items are alike: the nearest labelled ones of an item, and groups of the unknown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.cluster.hierarchy import fcluster, linkage
+
+Floats = NDArray[np.floating[Any]]
+MOST_LINKED = 2_000  # items that are compared with each other; the others join the nearest group
+_CUT = 0.8  # of the mean distance: groups are joined below it
+
+
+class Likeness:
+    """Cosines between items, as seen from the middle of the pool.
+
+    Parameters
+    ----------
+    features : array of shape (n, d)
+    """
+
+    def __init__(self, features: Any) -> None:
+        rows = np.asarray(features, dtype=np.float32)
+        rows = rows - rows.mean(axis=0)
+        length = np.sqrt(np.vecdot(rows, rows))[:, None]
+        self.rows: Floats = rows / np.where(length > 0, length, 1)  # [n, d]
+
+    def nearest(self, row: int, among: NDArray[np.bool_], count: int) -> list[tuple[int, float]]:
+        """Return the items of a mask that are nearest to an item, with their cosines; never the item itself."""
+        cosines = self.rows @ self.rows[row]
+        cosines[~among] = -np.inf
+        cosines[row] = -np.inf
+        best = np.argsort(-cosines, kind="stable")[:count]
+        return [(int(one), float(cosines[one])) for one in best if np.isfinite(cosines[one])]
+
+    def groups(self, rows: NDArray[np.int64]) -> list[list[int]]:
+        """Group items by average linkage of their cosine distances, the largest group first, typical items first."""
+        if len(rows) < 3:
+            return [[int(row) for row in rows]] if len(rows) else []
+        chosen = rows[:: -(-len(rows) // MOST_LINKED)]
+        distances = 1 - self.rows[chosen] @ self.rows[chosen].T
+        flat = np.clip(distances[np.triu_indices(len(chosen), 1)], 0, None)
+        codes = fcluster(linkage(flat, "average"), _CUT * max(float(flat.mean()), 1e-6), "distance") - 1
+        count = int(codes.max()) + 1
+        centres = np.stack([self.rows[chosen[codes == code]].mean(axis=0) for code in range(count)])
+        cosines = self.rows[rows] @ centres.T  # [n, groups]
+        group = cosines.argmax(axis=1)
+        group[np.searchsorted(rows, chosen)] = codes
+        found = []
+        for code in range(count):
+            inside = np.flatnonzero(group == code)
+            order = inside[np.argsort(-cosines[inside, code], kind="stable")]
+            found.append([int(rows[one]) for one in order])
+        return sorted((one for one in found if one), key=lambda one: (-len(one), one[0]))

@@ -1,0 +1,209 @@
+"""From the command to the browser: one server for one folder, on this machine alone, until Ctrl+C."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import socket
+import sys
+import threading
+import webbrowser
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from sinkshot.errors import InputError
+from sinkshot.label import answers as files
+from sinkshot.label.run import Progress, Tell, prepare
+from sinkshot.locks import alone
+from sinkshot.review.refit import Refitter, Saver
+from sinkshot.review.state import Review
+
+HOST = "127.0.0.1"
+LOCK = ".review.lock"
+_BUSY = "the folder {0} is being reviewed"
+_OTHERWISE = "choose another folder with --out"
+_MOST_CONNECTIONS = 512
+_PATIENCE = 5.0  # seconds for work in the background to end
+
+
+def review(
+    source: Any,
+    *,
+    out: Path,
+    port: int = 0,
+    open_browser: bool = True,
+    method: str = "sinkshot",
+    unknown: float | None = 0.5,
+    next_count: int = 10,
+    announce: Callable[[str], None],
+    tell: Tell,
+    progress: Progress | None = None,
+    **input_options: Any,
+) -> None:
+    """Serve the review of an input until the process is interrupted.
+
+    Parameters
+    ----------
+    source : path
+        What `label` takes.
+    out : Path
+        The folder of results, in which decisions are kept.
+    port : int
+        Where to listen; 0 takes a free one.
+    open_browser : bool
+        Whether to open the page in the browser of this machine.
+    method, unknown, next_count
+        As in `label`.
+    announce : callable
+        Called once with the address.
+    tell, progress : callable
+        As in `label`.
+    **input_options
+        Further parameters of `sinkshot.label.run.prepare`.
+    """
+    _must_be_installed()
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"the folder {out} cannot be made: {error.strerror or error}.") from None
+    with _listening(port) as listening, _alone(out, listening):
+        items, features, facts = prepare(source, skip=out, tell=tell, progress=progress, **input_options)
+        state = Review(items, features, out, unknown)
+        if state.decided:
+            tell(f"{state.log.path}: {state.decided:,} decisions of before count")
+        try:
+            _serve(state, listening, method, next_count, announce, open_browser)
+            _finish(state, {"method": method, "threshold": unknown, **facts})
+        finally:
+            state.log.close()
+        sources = state.answers().sources
+        accepted = sum(one == "accepted" for one in sources)
+        tell(f"the review has ended: {out / 'labels.csv'} has {accepted:,} accepted labels of {len(sources):,} items")
+
+
+def _must_be_installed() -> None:
+    try:
+        import starlette
+        import uvicorn
+    except ImportError:
+        raise InputError('a review needs Starlette and uvicorn: pip install "sinkshot[app]".') from None
+    del starlette, uvicorn
+
+
+@contextlib.contextmanager
+def _listening(port: int) -> Iterator[socket.socket]:
+    """Hold a socket on the loopback address."""
+    if not 0 <= port <= 65_535:
+        raise InputError(f"--port takes a number from 0, any free one, to 65535; {port} was given.")
+    held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind((HOST, port))
+    except OSError as error:
+        held.close()
+        reason = error.strerror or error
+        raise InputError(f"port {port} cannot be used: {reason}. Leave --port out to get a free one.") from None
+    with contextlib.closing(held):
+        yield held
+
+
+def _alone(out: Path, listening: socket.socket) -> contextlib.AbstractContextManager[None]:
+    at = f"http://{HOST}:{listening.getsockname()[1]}"
+    return alone(out / LOCK, _BUSY.format(out), _OTHERWISE, at)
+
+
+def _serve(
+    state: Review,
+    listening: socket.socket,
+    method: str,
+    next_count: int,
+    announce: Callable[[str], None],
+    open_browser: bool,
+) -> None:
+    """Answer until a signal comes."""
+    import uvicorn
+
+    from sinkshot.review.app import Application, Listeners
+    from sinkshot.review.security import Guard
+
+    listeners = Listeners()
+    saver = Saver(state)
+
+    def changed() -> None:
+        listeners.tell()
+        saver.worker.ask()
+
+    refitter = Refitter(state, method, next_count, changed)
+    token, port = secrets.token_urlsafe(24), listening.getsockname()[1]
+    address = f"http://{HOST}:{port}/{token}/"
+    app = Guard(Application(state, refitter, saver, listeners).starlette(), token, port)
+    settings = uvicorn.Config(
+        app,
+        log_level="critical",
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        limit_concurrency=_MOST_CONNECTIONS,
+        timeout_graceful_shutdown=2,
+        ws="none",
+        loop="asyncio",
+        http="h11",
+    )
+
+    class Server(uvicorn.Server):
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            with _on_signals(stop):  # uvicorn's own raises signals again at the end
+                yield
+
+    server = Server(settings)
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        server.should_exit = True
+        listeners.close()
+
+    listening.listen(_MOST_CONNECTIONS)
+    for worker in (refitter.worker, saver.worker):
+        worker.start()
+        worker.ask()
+    announce(address)
+    if open_browser and _has_display():
+        threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+    server.run(sockets=[listening])
+    refitter.worker.stop(_PATIENCE)
+    saver.worker.stop(_PATIENCE)
+
+
+@contextlib.contextmanager
+def _on_signals(stop: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Have Ctrl+C and its like end the server rather than the process."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    before = {number: signal.signal(number, stop) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _finish(state: Review, facts: dict[str, Any]) -> None:
+    """Write labels.csv, and the other files of `label` where there are predictions."""
+    answers = state.answers()
+    if answers.classes:
+        files.write(state.folder, state.items, answers, files.summary(state.items, answers, **facts))
+    else:
+        Saver(state).save()
+
+
+def _has_display() -> bool:
+    """Whether a browser with windows can be opened; one in the terminal would take it over."""
+    if sys.platform in ("darwin", "win32"):
+        return True
+    return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))

@@ -1,0 +1,285 @@
+"""What a review knows: the items, what was decided, what is predicted, and what the page shows of it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkshot.errors import InputError
+from sinkshot.label.answers import labels_csv
+from sinkshot.label.decisions import NAME, Decision, DecisionLog, Kind, put_onto, rule_out
+from sinkshot.label.engine import Answers, labels_and_sources
+from sinkshot.label.items import OUTSIDER, Items
+from sinkshot.review import audit
+from sinkshot.review.likeness import Likeness
+
+LONGEST_NAME = 200  # characters of a class name
+SHOWN_TEXT = 240  # characters of a text in a grid
+_WHOLE_TEXT = 20_000
+_NEAR = 8  # labelled items beside the one in question
+_SOURCES = ("predicted", "given", "accepted")
+_OUT = -2  # in columns, the label of a known outsider; -1 is none
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Predictions, and what follows from them."""
+
+    number: int
+    decided: int  # decisions that it knows
+    answers: Answers
+    next_rows: tuple[int, ...] = ()
+    groups: tuple[tuple[int, ...], ...] = ()
+    seconds: float = 0.0
+
+
+class Review:
+    """The state of a review; threads share it.
+
+    Parameters
+    ----------
+    items : Items
+        With their given labels.
+    features : array of shape (n, d)
+    folder : Path
+        Where decisions.jsonl and labels.csv are; it exists.
+    unknown : float or None
+        The probability of belonging to no class above which an item is rejected.
+    """
+
+    def __init__(self, items: Items, features: NDArray[Any], folder: Path, unknown: float | None = 0.5) -> None:
+        self.given, self.features, self.folder, self.unknown = items, features, folder, unknown
+        self.likeness = Likeness(features)
+        self.log = DecisionLog(folder / NAME)
+        self.guard = threading.RLock()
+        self.items, self.ruled_out = put_onto(items, self.log.decisions)
+        self.decided = len(self.log.decisions)
+        self.fit = Fit(0, -1, _no_answers(len(items)))
+        self.busy = False
+        self.trouble = ""  # what the person should know: a fit or a file that failed
+        self._searched = [text.casefold() for text in (items.texts or items.names)]
+        self._columns: tuple[tuple[Any, ...], bytes] | None = None
+
+    def decide(self, told: Any) -> dict[str, Any]:
+        """Take a decision from the page; return what to tell it, once the decision is on the disk."""
+        identity, kind, fields = self._checked(told)
+        with self.guard:
+            decision, new = self.log.append(identity, kind, **fields)
+            if new:
+                self.items, self.ruled_out = put_onto(self.given, self.log.decisions)
+                self.decided = len(self.log.decisions)
+        return {"number": decision.number, "of": decision.of, "new": new}
+
+    def _checked(self, told: Any) -> tuple[str, Kind, dict[str, Any]]:
+        """Return the parts of a decision, or raise an error that says what is wrong with it."""
+        if not isinstance(told, dict):
+            raise InputError("a decision is a JSON object.")
+        identity, kind = told.get("id"), told.get("kind")
+        if not isinstance(identity, str) or not 8 <= len(identity) <= 64 or not identity.isascii():
+            raise InputError("a decision has an id of 8 to 64 characters.")
+        if kind == "draw":
+            return identity, "draw", self._draw()
+        if kind == "undo":
+            of = told.get("of", 0)
+            if type(of) is not int or of < 0:
+                raise InputError("an undo names the number of a decision, or none.")
+            return identity, "undo", {"of": of}
+        if kind not in ("label", "reject"):
+            raise InputError("a decision is of the kind label, reject, undo or draw.")
+        rows = told.get("items")
+        if not isinstance(rows, list) or not rows or not all(type(row) is int for row in rows):
+            raise InputError("a decision names its items by number.")
+        if not all(0 <= row < len(self.given) for row in rows):
+            raise InputError(f"items have the numbers 0 to {len(self.given) - 1}.")
+        names = tuple(self.given.names[row] for row in dict.fromkeys(rows))
+        label = told.get("label")
+        if label not in self.items.classes and label not in self.fit.answers.classes:
+            label = class_name(label)
+        fields = {"items": names, "label": label, "audit": told.get("audit") is True}
+        return identity, kind, fields
+
+    def _draw(self) -> dict[str, Any]:
+        """Draw items at random from those that nobody has looked at."""
+        with self.guard:
+            answers = self.answers()
+            rows = audit.draw([row for row, source in enumerate(answers.sources) if source == "predicted"])
+            if not rows or not answers.classes:
+                raise InputError("there is nothing to audit: no item is predicted.")
+            names = tuple(self.given.names[row] for row in rows)
+            return {"items": names, "predicted": tuple(answers.labels[row] for row in rows)}
+
+    def answers(self) -> Answers:
+        """Return the newest predictions under the newest decisions: what labels.csv says."""
+        with self.guard:
+            fitted, items, ruled_out = self.fit.answers, self.items, self.ruled_out
+        if fitted.classes:
+            best = np.asarray(fitted.classes)[fitted.probabilities.argmax(axis=1)]
+            labels, sources = labels_and_sources(items, best, self.unknown, fitted.unknown)
+        else:
+            labels, sources = labels_and_sources(items, np.full(len(items), ""), None, fitted.unknown)
+        return rule_out(replace(fitted, labels=labels, sources=sources), ruled_out, self.unknown)
+
+    def publish(self, fit: Fit) -> None:
+        """Make a fit the newest."""
+        with self.guard:
+            self.fit = fit
+
+    def labels_csv(self) -> bytes:
+        """Return labels.csv as it stands now."""
+        return labels_csv(self.items, self.answers())
+
+    @property
+    def version(self) -> tuple[Any, ...]:
+        """What the page compares: it changes with every decision, every fit and every trouble."""
+        fit = self.fit
+        return self.decided, fit.number, len(fit.next_rows), len(fit.groups), self.busy, self.trouble
+
+    def columns(self) -> bytes:
+        """Return what the page shows, as JSON: an entry for each item in columns, and the queues."""
+        with self.guard:
+            version = self.version
+            if self._columns is None or self._columns[0] != version:
+                self._columns = version, json.dumps(self._told(version), separators=(",", ":")).encode("ascii")
+            return self._columns[1]
+
+    def _told(self, version: tuple[Any, ...]) -> dict[str, Any]:
+        answers, fit = self.answers(), self.fit
+        classes = sorted({*self.items.classes, *answers.classes})
+        code = {"": -1, OUTSIDER: _OUT, **{name: number for number, name in enumerate(classes)}}
+        ranked = answers.ranked
+        several = len(answers.classes) > 1
+        second = [code[answers.classes[one]] for one in ranked[:, 1]] if several else [-1] * len(self.given)
+        sources = [_SOURCES.index(source) for source in answers.sources]
+        counts = Counter(answers.sources)
+        unknown = sum(not label for label in answers.labels)
+        last = self.log.last()
+        return {
+            "version": list(version),
+            "classes": classes,
+            "label": [code[label] for label in answers.labels],
+            "source": sources,
+            "sure": np.rint(1000 * answers.confidence).astype(int).tolist(),
+            "second": second,
+            "counts": {
+                "given": counts["given"],
+                "accepted": counts["accepted"],
+                "predicted": counts["predicted"] - unknown,
+                "unknown": unknown,
+            },
+            "suspicious": [
+                {"row": one.row, "label": code.get(one.label, -1), "suggested": code.get(one.suggested, -1)}
+                | {"probability": one.probability, "near": one.neighbours}
+                for one in answers.suspicious
+                if answers.sources[one.row] == "given"
+            ],
+            "next": [row for row in fit.next_rows if sources[row] == 0],
+            "groups": fit.groups,
+            "audit": self._audit(code),
+            "undo": None if last is None else self._shown(last),
+            "fit": {"number": fit.number, "seconds": fit.seconds, "behind": self.decided - max(0, fit.decided)},
+            "busy": self.busy,
+            "trouble": self.trouble,
+            "warnings": list(answers.warnings),
+        }
+
+    def _audit(self, code: dict[str, int]) -> dict[str, Any]:
+        found = audit.of_decisions(self.log.decisions)
+        rows = {name: row for row, name in enumerate(self.given.names)}
+        open_items = [
+            (rows[name], code.get(label, -1))
+            for name, label in zip(found.items, found.predicted, strict=True)
+            if name in rows and name not in found.answered
+        ]
+        return {
+            "number": found.number,
+            "drawn": len(found.items),
+            "answered": len(found.answered),
+            "right": found.right,
+            "accuracy": found.accuracy,
+            "interval": found.interval if found.answered else None,
+            "open": open_items,
+        }
+
+    def constants(self) -> dict[str, Any]:
+        """Return what does not change while the server runs."""
+        items = self.given
+        return {
+            "kind": items.kind,
+            "names": items.names,
+            "texts": [text[:SHOWN_TEXT] for text in items.texts],
+            "file": str(self.folder / "labels.csv"),
+        }
+
+    def item(self, row: int) -> dict[str, Any]:
+        """Return what is known of one item: its text, class probabilities, and the nearest labelled items."""
+        answers, items = self.answers(), self.items
+        labelled = np.array([label is not None for label in items.labels])
+        probabilities, known = answers.probabilities[row], 1 - float(answers.unknown[row])
+        if labelled[row] and answers.model is not None:
+            probabilities = answers.model.left_out_distributions_[row]  # what the others say of it
+        order = np.argsort(-probabilities, kind="stable")
+        return {
+            "row": row,
+            "name": items.names[row],
+            "text": items.texts[row][:_WHOLE_TEXT] if items.texts else "",
+            "classes": [[answers.classes[one], known * float(probabilities[one])] for one in order],
+            "unknown": float(answers.unknown[row]),
+            "near": [
+                {"row": one, "label": items.labels[one], "cosine": cosine}
+                for one, cosine in self.likeness.nearest(row, labelled, _NEAR)
+            ],
+        }
+
+    def search(self, query: str) -> list[int]:
+        """Return the items whose name, text or label holds the words, whatever their case."""
+        words = query.casefold().split()
+        if not words:
+            return []
+        names, labels = self.given.names, self.answers().labels
+        return [
+            row
+            for row, text in enumerate(self._searched)
+            if all(word in text or word in names[row].casefold() or word == labels[row].casefold() for word in words)
+        ]
+
+    def history(self, before: int, count: int) -> list[dict[str, Any]]:
+        """Return decisions, the newest first, from a number downwards."""
+        decisions = self.log.decisions[: before - 1] if before else list(self.log.decisions)
+        undone = {one.of for one in self.log.decisions if one.kind == "undo"}
+        return [self._shown(one) | {"undone": one.number in undone} for one in reversed(decisions[-count:])]
+
+    def _shown(self, decision: Decision) -> dict[str, Any]:
+        return {
+            "number": decision.number,
+            "kind": decision.kind,
+            "time": decision.time,
+            "label": decision.label,
+            "count": len(decision.items),
+            "first": list(decision.items[:3]),
+            "of": decision.of,
+        }
+
+
+def class_name(given: Any) -> str:
+    """Return the name of a class as a person typed it, or raise an error that says what is wrong with it."""
+    if not isinstance(given, str):
+        raise InputError("a class has a name.")
+    name = " ".join(given.split())
+    if not name or len(name) > LONGEST_NAME or not name.isprintable():
+        raise InputError(f"a class name has 1 to {LONGEST_NAME} printable characters.")
+    if name != OUTSIDER and (name.startswith("_") or name.casefold() in ("unknown", "-1")):
+        raise InputError(f"{name} cannot name a class; it has a meaning of its own. Choose another name.")
+    return name
+
+
+def _no_answers(count: int) -> Answers:
+    """Answers before the first fit."""
+    nothing = np.zeros((count, 0)), np.zeros(count)
+    return Answers((), *nothing, ("",) * count, ("predicted",) * count, (), (), None)

@@ -1,0 +1,293 @@
+// A grid of any number of items: only the lines in sight are in the document.
+//
+// A listbox for assistive technology: the grid has the focus, the current item is its active descendant.
+
+import { face, h, percent } from "./parts.js";
+import { ACCEPTED, GIVEN } from "./store.js";
+
+const SHAPES = {
+  images: { least: 128, height: (width) => width + 30 },
+  texts: { least: 270, height: () => 148 },
+  embeddings: { least: 150, height: () => 74 },
+};
+const GAP = 12;
+const HEADING = 56;
+const AHEAD = 2; // lines above and below what is in sight
+
+export class Grid {
+  // `about(row)` returns what a tile says: { mark, label }.
+  constructor(store, { label, onchange, about = () => ({}) }) {
+    this.store = store;
+    this.about = about;
+    this.onchange = onchange;
+    this.inner = h("div", { className: "inner" });
+    this.element = h("div", { className: `grid ${store.items.kind}`, role: "listbox", tabIndex: 0 }, this.inner);
+    this.element.setAttribute("aria-label", label);
+    this.element.setAttribute("aria-multiselectable", "true");
+    this.order = [];
+    this.places = new Map(); // row -> its place in the order
+    this.lines = []; // { top, height, from, to } or { top, height, heading }
+    this.tiles = new Map(); // row -> element in the document
+    this.headings = new Map();
+    this.selected = new Set();
+    this.current = -1; // row
+    this.anchor = -1;
+    this.columns = 1;
+    this.queued = false;
+    this.element.addEventListener("scroll", () => this.queue(), { passive: true });
+    this.element.addEventListener("click", (event) => this.clicked(event));
+    this.observer = new ResizeObserver(() => this.resized());
+    this.observer.observe(this.element);
+  }
+
+  destroy() {
+    this.observer.disconnect();
+  }
+
+  // Show sections of rows; the current item keeps its place on the screen, or its neighbour takes it.
+  show(sections) {
+    const before = this.places.get(this.current) ?? 0;
+    const offset = this.offset(this.current);
+    this.sections = sections;
+    this.order = sections.flatMap((section) => section.rows);
+    this.places = new Map(this.order.map((row, place) => [row, place]));
+    for (const row of this.selected) if (!this.places.has(row)) this.selected.delete(row);
+    const stayed = this.places.has(this.current);
+    if (!stayed) this.current = this.order[Math.min(before, this.order.length - 1)] ?? -1;
+    if (!this.places.has(this.anchor)) this.anchor = this.current;
+    this.layout();
+    if (stayed && offset !== null && this.element.scrollTop > 0) this.element.scrollTop = this.top(this.current) - offset;
+    this.render(true);
+  }
+
+  layout() {
+    const shape = SHAPES[this.store.items.kind];
+    const width = this.element.clientWidth || 800;
+    this.columns = Math.max(1, Math.floor((width + GAP) / (Math.min(shape.least, width / 2 - GAP) + GAP)));
+    if (this.store.items.kind !== "images" && width < 420) this.columns = 1;
+    this.width = Math.floor((width - GAP * (this.columns - 1)) / this.columns);
+    this.height = Math.round(shape.height(this.width));
+    this.lines = [];
+    let top = 4;
+    let place = 0;
+    for (const section of this.sections ?? []) {
+      if (section.heading) {
+        this.lines.push({ top, height: HEADING, section });
+        top += HEADING;
+      }
+      const end = place + section.rows.length;
+      for (; place < end; place += this.columns) {
+        const to = Math.min(place + this.columns, end);
+        this.lines.push({ top, height: this.height, from: place, to });
+        top += this.height + GAP;
+      }
+      place = end;
+    }
+    this.inner.style.height = `${top + 4}px`;
+  }
+
+  resized() {
+    if (Math.abs((this.element.clientWidth || 0) - (this.laidOut ?? 0)) < 1) return this.queue();
+    this.laidOut = this.element.clientWidth;
+    const offset = this.offset(this.current);
+    this.layout();
+    if (offset !== null && this.element.scrollTop > 0) this.element.scrollTop = this.top(this.current) - offset;
+    this.render(true);
+  }
+
+  queue() {
+    if (this.queued) return;
+    this.queued = true;
+    requestAnimationFrame(() => {
+      this.queued = false;
+      this.render(false);
+    });
+  }
+
+  // The line that holds a height.
+  lineAt(height) {
+    let low = 0;
+    let high = this.lines.length - 1;
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      if (this.lines[middle].top <= height) low = middle;
+      else high = middle - 1;
+    }
+    return low;
+  }
+
+  lineOf(place) {
+    let low = 0;
+    let high = this.lines.length - 1;
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      const line = this.lines[middle];
+      const from = line.section ? this.lines[middle + 1].from : line.from;
+      if (line.section ? from <= place && middle + 1 <= high : from <= place) low = middle;
+      else high = middle - 1;
+    }
+    return low;
+  }
+
+  top(row) {
+    return this.lines[this.lineOf(this.places.get(row))].top;
+  }
+
+  // Where a row stands on the screen, below the upper edge of the grid.
+  offset(row) {
+    return this.places.has(row) && this.lines.length ? this.top(row) - this.element.scrollTop : null;
+  }
+
+  render(all) {
+    const { scrollTop, clientHeight } = this.element;
+    const first = Math.max(0, this.lineAt(scrollTop) - AHEAD);
+    const last = Math.min(this.lines.length - 1, this.lineAt(scrollTop + clientHeight) + AHEAD);
+    const wanted = new Set();
+    const headings = new Set();
+    const fresh = [];
+    for (let at = first; at <= last; at++) {
+      const line = this.lines[at];
+      if (line.section) {
+        headings.add(line.section.key);
+        this.heading(line, fresh);
+        continue;
+      }
+      for (let place = line.from; place < line.to; place++) {
+        const row = this.order[place];
+        wanted.add(row);
+        let tile = this.tiles.get(row);
+        if (!tile) {
+          tile = this.tile(row);
+          this.tiles.set(row, tile);
+          fresh.push(tile);
+        } else if (!all) continue;
+        this.put(tile, row, line.top, place - line.from, place);
+      }
+    }
+    for (const [row, tile] of this.tiles) {
+      if (wanted.has(row)) continue;
+      tile.remove();
+      this.tiles.delete(row);
+    }
+    for (const [key, heading] of this.headings) {
+      if (headings.has(key)) continue;
+      heading.remove();
+      this.headings.delete(key);
+    }
+    this.inner.append(...fresh);
+    if (this.current >= 0) this.element.setAttribute("aria-activedescendant", `item-${this.current}`);
+  }
+
+  heading(line, fresh) {
+    let heading = this.headings.get(line.section.key);
+    if (!heading) {
+      heading = h("div", { className: "heading", role: "presentation" }, line.section.heading());
+      this.headings.set(line.section.key, heading);
+      fresh.push(heading);
+    }
+    heading.style.transform = `translateY(${line.top}px)`;
+  }
+
+  tile(row) {
+    const { items } = this.store;
+    const shown = face(this.store, row);
+    const caption = h("div", { className: "caption" }, h("span", { className: "name", title: items.names[row] }, items.names[row].split("/").at(-1)), h("span", { className: "sure" }));
+    const tile = h("div", { className: "tile", id: `item-${row}`, role: "option" }, shown, caption, h("div", { className: "bar" }, h("i")), h("span", { className: "tick", ariaHidden: "true" }));
+    tile.dataset.row = row;
+    return tile;
+  }
+
+  put(tile, row, top, column, place) {
+    const { state, items } = this.store;
+    const { above, label } = this.about(row);
+    const sure = state.sure[row] / 1000;
+    tile.style.width = `${this.width}px`;
+    tile.style.height = `${this.height}px`;
+    tile.style.transform = `translate(${column * (this.width + GAP)}px, ${top}px)`;
+    const decided = state.source[row] === ACCEPTED ? "accepted" : state.source[row] === GIVEN ? "given" : "";
+    const said = label ?? this.store.className(state.label[row]);
+    tile.querySelector(".sure").textContent = label ? label : decided || percent(sure);
+    tile.querySelector(".bar i").style.transform = `scaleX(${sure})`;
+    tile.classList.toggle("above", above === true);
+    tile.classList.toggle("selected", this.selected.has(row));
+    tile.classList.toggle("current", row === this.current);
+    tile.setAttribute("aria-selected", this.selected.has(row));
+    tile.setAttribute("aria-setsize", this.order.length);
+    tile.setAttribute("aria-posinset", place + 1);
+    const what = items.kind === "texts" ? items.texts[row] : items.names[row];
+    tile.setAttribute("aria-label", `${what}, ${said}, ${decided || percent(sure)}`);
+  }
+
+  clicked(event) {
+    const tile = event.target.closest(".tile");
+    if (!tile) return;
+    const row = Number(tile.dataset.row);
+    if (event.shiftKey && this.anchor >= 0) this.select(this.anchor, row);
+    else {
+      if (this.selected.has(row)) this.selected.delete(row);
+      else this.selected.add(row);
+      this.anchor = row;
+    }
+    this.current = row;
+    this.changed();
+  }
+
+  // Select everything between two items.
+  select(from, to) {
+    const [low, high] = [this.places.get(from), this.places.get(to)].sort((a, b) => a - b);
+    for (let place = low; place <= high; place++) this.selected.add(this.order[place]);
+  }
+
+  selectAll(rows = this.order) {
+    for (const row of rows) this.selected.add(row);
+    this.changed();
+  }
+
+  selectNone() {
+    this.selected.clear();
+    this.changed();
+  }
+
+  // Selected items in their order; without any, the current one.
+  chosen() {
+    if (this.selected.size) return this.order.filter((row) => this.selected.has(row));
+    return this.current >= 0 ? [this.current] : [];
+  }
+
+  move(key, extend) {
+    const place = this.places.get(this.current);
+    if (place === undefined) return;
+    let next = place;
+    if (key === "ArrowLeft") next = place - 1;
+    else if (key === "ArrowRight") next = place + 1;
+    else next = this.vertical(place, key === "ArrowUp" ? -1 : 1);
+    next = Math.min(Math.max(next, 0), this.order.length - 1);
+    const from = this.current;
+    this.current = this.order[next];
+    if (extend) this.select(from, this.current);
+    else this.anchor = this.current;
+    this.reveal();
+    this.changed();
+  }
+
+  vertical(place, step) {
+    let line = this.lineOf(place);
+    const column = place - this.lines[line].from;
+    do line += step;
+    while (this.lines[line]?.section);
+    if (!this.lines[line]) return place;
+    return Math.min(this.lines[line].from + column, this.lines[line].to - 1);
+  }
+
+  reveal() {
+    const top = this.top(this.current);
+    const { scrollTop, clientHeight } = this.element;
+    if (top - 8 < scrollTop) this.element.scrollTop = top - HEADING;
+    else if (top + this.height + 8 > scrollTop + clientHeight) this.element.scrollTop = top + this.height + 8 - clientHeight;
+  }
+
+  changed() {
+    this.render(true);
+    this.onchange();
+  }
+}

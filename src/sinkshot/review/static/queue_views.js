@@ -1,0 +1,276 @@
+// Views with one item at a time: the doubtful, what to label next, suspicious labels, the audit.
+
+import { askName } from "./dialogs.js";
+import { button, face, h, KEYS, number, percent, plural, say } from "./parts.js";
+import { NONE, OUTSIDER, OUTSIDER_NAME, PREDICTED } from "./store.js";
+
+const AHEAD = 3; // items that are fetched before they are shown
+
+class QueueView {
+  constructor(store, { eyebrow, title, lead }) {
+    this.store = store;
+    this.row = -1;
+    this.place = h("p", { className: "place", role: "status" });
+    this.head = h("div", { className: "head" },
+      h("div", {}, h("p", { className: "eyebrow" }, eyebrow), h("h1", {}, title), h("p", { className: "lead" }, lead)), this.place);
+    this.stage = h("div", { className: "stage" });
+    this.bar = h("div", { className: "actions", role: "toolbar", ariaLabel: "Decide" });
+    this.element = h("section", { className: "view queue-view" }, this.head, this.stage, this.bar);
+    this.names = [];
+  }
+
+  start() {
+    this.update();
+  }
+
+  stop() {}
+
+  // The queue as it stands; skipped items are at its end.
+  queue() {
+    const rows = this.rows();
+    const { skipped } = this.store;
+    if (!skipped.size) return rows;
+    return [...rows.filter((row) => !skipped.has(row)), ...[...skipped].filter((row) => rows.includes(row))];
+  }
+
+  // Go on with the same item where it is still in the queue, else with the one that stands in its place.
+  update() {
+    const rows = this.queue();
+    const place = rows.indexOf(this.row);
+    if (place < 0) this.at = Math.min(this.at ?? 0, Math.max(0, rows.length - 1));
+    else this.at = place;
+    this.show(rows[this.at] ?? -1, rows);
+  }
+
+  async show(row, rows = this.queue()) {
+    this.row = row;
+    this.place.textContent = rows.length ? `${number(rows.indexOf(row) + 1)} of ${number(rows.length)}` : "";
+    if (row < 0) {
+      this.shown = null;
+      this.names = [];
+      this.stage.replaceChildren(...this.nothing());
+      this.bar.hidden = true;
+      return;
+    }
+    this.bar.hidden = false;
+    const detail = await this.store.detail(row).catch(() => null);
+    if (this.row !== row || !detail) return;
+    for (const next of rows.slice(this.at + 1, this.at + 1 + AHEAD)) this.prefetch(next);
+    this.draw(detail);
+  }
+
+  prefetch(row) {
+    this.store.detail(row).catch(() => {});
+    if (this.store.items.kind === "images") new Image().src = `picture/large/${row}`;
+  }
+
+  draw(detail) {
+    const { state, items } = this.store;
+    const known = new Set(detail.classes.map(([name]) => name));
+    this.classes = [...detail.classes, ...state.classes.filter((name) => !known.has(name)).map((name) => [name, 0])];
+    this.names = this.classes.map(([name]) => name);
+    if (this.shown !== detail.row) {
+      const text = items.kind === "texts" ? h("p", { className: "text" }, detail.text) : face(this.store, detail.row, { size: "large" });
+      if (items.kind === "images") text.alt = detail.name;
+      this.figure = h("figure", {}, text, h("figcaption", {}, detail.name));
+      this.shown = detail.row;
+    }
+    const list = h("div", { className: "choices", role: "group", ariaLabel: "Classes, the most probable first" }, this.classes.map(([name, share], index) => this.choice(name, share, index)));
+    this.stage.replaceChildren(
+      this.figure,
+      h("div", { className: "beside" },
+        this.note() ? h("p", { className: "note" }, this.note()) : null,
+        h("h2", {}, "Which class?"), list,
+        detail.near.length ? h("h2", {}, "Nearest labelled items") : null,
+        h("ul", { className: `near ${items.kind}` }, detail.near.map((one) => this.near(one)))));
+    this.actions();
+  }
+
+  choice(name, share, index) {
+    const one = button(name, { key: KEYS[index], kind: "choice", onclick: () => this.choose(index) });
+    const bar = h("i", { className: "share" });
+    bar.style.transform = `scaleX(${share})`;
+    one.append(bar);
+    one.insertBefore(h("span", { className: "percent" }, percent(share)), one.querySelector("kbd"));
+    return one;
+  }
+
+  near(one) {
+    const label = one.label === OUTSIDER_NAME ? "none of these" : one.label;
+    const shown = face(this.store, one.row);
+    if (this.store.items.kind === "images") shown.alt = this.store.items.names[one.row];
+    return h("li", {}, shown, h("span", { className: "label" }, label));
+  }
+
+  note() {
+    return "";
+  }
+
+  // What Enter accepts: a label, or null where there is none.
+  proposal() {
+    const code = this.store.state.label[this.row];
+    return code >= 0 ? this.store.state.classes[code] : null;
+  }
+
+  accepting() {
+    const name = this.proposal();
+    return name === null ? "Accept" : `Accept ${name === OUTSIDER_NAME ? "unknown" : name}`;
+  }
+
+  actions() {
+    const proposal = this.proposal();
+    this.bar.replaceChildren(h("div", { className: "does" },
+      button(this.accepting(), { key: "⏎", kind: "main", disabled: proposal === null, onclick: () => this.accept() }),
+      button("Reject", { key: "x", disabled: proposal === null || proposal === OUTSIDER_NAME, onclick: () => this.reject() }),
+      button("Unknown", { key: "u", onclick: () => this.unknown() }),
+      button("New class", { key: "n", onclick: () => this.naming() }),
+      button("Skip", { key: "␣", kind: "quiet", onclick: () => this.skip() })));
+  }
+
+  decide(decision) {
+    if (this.row < 0) return;
+    const row = this.row;
+    this.store.details.delete(row);
+    this.store.decide({ rows: [row], audit: this.audit, ...decision });
+    const what = decision.label === OUTSIDER_NAME ? "none of the classes" : decision.label;
+    say(decision.kind === "reject" ? `Not ${what}` : `Labelled ${what}`);
+    this.update();
+  }
+
+  choose(index) {
+    if (this.names[index] !== undefined) this.decide({ kind: "label", label: this.names[index] });
+  }
+
+  accept() {
+    const label = this.proposal();
+    if (label !== null) this.decide({ kind: "label", label });
+  }
+
+  reject() {
+    const label = this.proposal();
+    if (label !== null && label !== OUTSIDER_NAME) this.decide({ kind: "reject", label });
+  }
+
+  unknown() {
+    this.decide({ kind: "label", label: OUTSIDER_NAME });
+  }
+
+  async naming() {
+    const row = this.row;
+    if (row < 0) return;
+    const name = await askName(this.store, { title: "Class by name", hint: "Of this item. A new name makes a new class." });
+    if (name && this.row === row) this.decide({ kind: "label", label: name });
+  }
+
+  skip() {
+    if (this.row < 0) return;
+    this.store.skipped.delete(this.row);
+    this.store.skipped.add(this.row);
+    const rows = this.queue();
+    this.show(rows[Math.min(this.at, rows.length - 1)], rows);
+  }
+
+  move(key) {
+    const rows = this.queue();
+    if (!rows.length) return;
+    const step = key === "ArrowLeft" || key === "ArrowUp" ? -1 : 1;
+    this.at = Math.min(Math.max(rows.indexOf(this.row) + step, 0), rows.length - 1);
+    this.show(rows[this.at], rows);
+  }
+
+  selectAll() {}
+
+  escape() {}
+
+  nothing() {
+    return [h("p", { className: "empty" }, "Nothing is left here.")];
+  }
+}
+
+export class DoubtfulView extends QueueView {
+  constructor(store) {
+    super(store, { eyebrow: "One at a time", title: "Doubtful", lead: "The least certain predictions first." });
+  }
+
+  rows() {
+    return this.store.doubtful();
+  }
+}
+
+export class NextView extends QueueView {
+  constructor(store) {
+    super(store, { eyebrow: "One at a time", title: "Label next", lead: "Labels for these would help most." });
+  }
+
+  rows() {
+    const { next, source } = this.store.state;
+    return next.filter((row) => source[row] === PREDICTED);
+  }
+
+  nothing() {
+    return [h("p", { className: "empty" }, this.store.state.busy ? "Looking for what to label next…" : "Nothing is left to label.")];
+  }
+}
+
+export class SuspiciousView extends QueueView {
+  constructor(store) {
+    super(store, { eyebrow: "Given labels", title: "Suspicious", lead: "The other items contradict these labels. Nothing was changed." });
+  }
+
+  rows() {
+    const { suspicious, source, label } = this.store.state;
+    return suspicious.filter((one) => source[one.row] === 1 && label[one.row] === one.label).map((one) => one.row);
+  }
+
+  note() {
+    const one = this.store.state.suspicious.find((each) => each.row === this.row);
+    if (!one) return "";
+    const { classes } = this.store.state;
+    return `Labelled ${classes[one.label]}; without this label, ${classes[one.suggested]} has ${percent(one.probability)}.`;
+  }
+
+  accepting() {
+    return `Keep ${this.proposal()}`;
+  }
+
+  nothing() {
+    return [h("p", { className: "empty" }, "No given label looks wrong.")];
+  }
+}
+
+export class AuditView extends QueueView {
+  constructor(store) {
+    super(store, { eyebrow: "Random items", title: "Audit", lead: "How right is what nobody has looked at? Items drawn at random tell; items of the other queues would not." });
+    this.audit = true;
+  }
+
+  rows() {
+    return this.store.state.audit.open.map(([row]) => row);
+  }
+
+  proposal() {
+    const found = this.store.state.audit.open.find(([row]) => row === this.row);
+    if (!found) return null;
+    return found[1] >= 0 ? this.store.state.classes[found[1]] : found[1] === NONE || found[1] === OUTSIDER ? OUTSIDER_NAME : null;
+  }
+
+  note() {
+    const name = this.proposal();
+    return name === null ? "" : `Predicted: ${name === OUTSIDER_NAME ? "none of the classes" : name}.`;
+  }
+
+  accepting() {
+    return "Right";
+  }
+
+  nothing() {
+    const { audit, counts } = this.store.state;
+    const open = counts.predicted + counts.unknown;
+    const draw = button(audit.number ? "Draw again" : `Draw ${Math.min(50, open)} at random`, { kind: "main", disabled: !open || !this.store.state.classes.length, onclick: () => this.store.decide({ kind: "draw" }) });
+    const words = audit.answered
+      ? [h("p", { className: "figure-big" }, percent(audit.accuracy)),
+        h("p", {}, `of ${plural(audit.answered, "item")} drawn at random were predicted right; 95 % interval ${percent(audit.interval[0])} to ${percent(audit.interval[1])}.`)]
+      : [h("p", {}, `${number(open)} items are predicted and nobody has looked at them.`)];
+    return [h("div", { className: "empty" }, words, h("p", {}, draw))];
+  }
+}

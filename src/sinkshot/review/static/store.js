@@ -1,0 +1,212 @@
+// What the page knows, and the line of decisions on their way to the disk.
+
+export const NONE = -1; // no class: the item is unknown
+export const OUTSIDER = -2; // a person said: none of the classes
+export const PREDICTED = 0;
+export const GIVEN = 1;
+export const ACCEPTED = 2;
+export const OUTSIDER_NAME = "_none";
+
+const MOST_ITEMS = 20000; // of one decision; more are sent as several
+const LONGEST_WAIT = 4000; // milliseconds between two tries
+
+export class Store extends EventTarget {
+  constructor() {
+    super();
+    this.items = null; // names, texts, kind
+    this.state = null; // columns, queues, counts
+    this.waiting = []; // decisions that are not on the disk yet
+    this.failing = 0;
+    this.details = new Map(); // row -> promise of what is known of it
+    this.skipped = new Set();
+    this.fetching = false;
+    this.newest = "";
+  }
+
+  async open() {
+    [this.items, this.state] = await Promise.all([ask("items"), ask("state")]);
+    this.listen();
+    document.addEventListener("visibilitychange", () => (document.hidden ? this.source.close() : this.listen()));
+  }
+
+  // Server-sent events say that something is new; hidden tabs let go of their connection.
+  listen() {
+    this.source?.close();
+    this.source = new EventSource("events");
+    this.source.onmessage = (event) => {
+      this.newest = event.data;
+      this.reached();
+      this.refresh();
+    };
+    this.source.onerror = () => this.unreached();
+  }
+
+  reached() {
+    if (this.failing) {
+      this.failing = 0;
+      this.tell("connection");
+    }
+  }
+
+  unreached() {
+    this.failing += 1;
+    this.tell("connection");
+  }
+
+  tell(kind) {
+    this.dispatchEvent(new CustomEvent("change", { detail: kind }));
+  }
+
+  async refresh() {
+    if (this.fetching || this.waiting.length || same(this.newest, this.state.version)) return;
+    this.fetching = true;
+    try {
+      const fresh = await ask("state");
+      if (!this.waiting.length) {
+        if (fresh.fit.number !== this.state.fit.number) this.details.clear();
+        this.state = fresh;
+        this.tell("state");
+      }
+    } catch {
+      this.unreached();
+    } finally {
+      this.fetching = false;
+    }
+    if (!this.waiting.length && !same(this.newest, this.state.version)) setTimeout(() => this.refresh(), 60);
+  }
+
+  // A decision counts on the page at once, and is said to be saved once the server has it on the disk.
+  decide(decision) {
+    const { rows = [], label } = decision;
+    if (decision.kind === "label" || decision.kind === "reject") {
+      const parts = [];
+      for (let at = 0; at < rows.length; at += MOST_ITEMS) parts.push(rows.slice(at, at + MOST_ITEMS));
+      for (const items of parts) this.send({ kind: decision.kind, items, label, audit: decision.audit === true });
+      this.apply(decision);
+    } else {
+      this.send({ kind: decision.kind, ...(decision.of ? { of: decision.of } : {}) });
+    }
+    this.tell("decision");
+  }
+
+  send(body) {
+    this.waiting.push({ ...body, id: crypto.randomUUID() });
+    if (this.waiting.length === 1) this.drain();
+  }
+
+  async drain() {
+    while (this.waiting.length) {
+      const begin = performance.now();
+      let answer;
+      try {
+        answer = await fetch("decisions", {
+          method: "POST",
+          headers: { "content-type": "application/json" },
+          body: JSON.stringify(this.waiting[0]),
+        });
+      } catch {
+        this.unreached();
+        await new Promise((done) => setTimeout(done, Math.min(LONGEST_WAIT, 250 * 2 ** Math.min(this.failing, 5))));
+        continue;
+      }
+      performance.measure("decision", { start: begin, end: performance.now() });
+      this.waiting.shift();
+      this.reached();
+      if (!answer.ok) {
+        const told = await answer.json().catch(() => ({}));
+        this.dispatchEvent(new CustomEvent("refused", { detail: told.error || "the server refused it." }));
+        this.state.version = [];
+      }
+      this.tell("saved");
+    }
+    this.refresh();
+  }
+
+  apply({ kind, rows, label, audit }) {
+    const state = this.state;
+    const code = label === OUTSIDER_NAME ? OUTSIDER : this.code(label);
+    for (const row of rows) {
+      if (kind === "label") {
+        state.label[row] = code;
+        state.source[row] = ACCEPTED;
+        state.sure[row] = 1000;
+      } else if (state.label[row] === code) {
+        state.label[row] = state.second[row];
+        state.source[row] = PREDICTED;
+        state.sure[row] = Math.min(state.sure[row], 1000 - state.sure[row]);
+      }
+      this.skipped.delete(row);
+    }
+    if (audit) state.audit.open = state.audit.open.filter(([row]) => !rows.includes(row));
+    this.count();
+  }
+
+  code(label) {
+    const known = this.state.classes.indexOf(label);
+    return known < 0 ? this.state.classes.push(label) - 1 : known;
+  }
+
+  count() {
+    const { label, source } = this.state;
+    const counts = { given: 0, accepted: 0, predicted: 0, unknown: 0 };
+    for (let row = 0; row < label.length; row++) {
+      if (source[row] === GIVEN) counts.given++;
+      else if (source[row] === ACCEPTED) counts.accepted++;
+      else if (label[row] === NONE) counts.unknown++;
+      else counts.predicted++;
+    }
+    this.state.counts = counts;
+  }
+
+  detail(row) {
+    if (!this.details.has(row)) {
+      const promise = ask(`item/${row}`);
+      promise.catch(() => this.details.delete(row));
+      this.details.set(row, promise);
+    }
+    return this.details.get(row);
+  }
+
+  className(code) {
+    return code >= 0 ? this.state.classes[code] : code === OUTSIDER ? "none of these" : "unknown";
+  }
+
+  // Rows that nobody decided about, of one class (or NONE), the surest first.
+  predicted(code) {
+    const { label, source, sure } = this.state;
+    const rows = [];
+    for (let row = 0; row < label.length; row++) if (source[row] === PREDICTED && label[row] === code) rows.push(row);
+    return rows.sort((a, b) => sure[b] - sure[a] || a - b);
+  }
+
+  doubtful() {
+    const { label, source, sure } = this.state;
+    const rows = [];
+    for (let row = 0; row < label.length; row++) if (source[row] === PREDICTED && label[row] >= 0) rows.push(row);
+    return rows.sort((a, b) => sure[a] - sure[b] || a - b);
+  }
+
+  // Number of items by class that nobody decided about, and of all.
+  classCounts() {
+    const { label, source, classes } = this.state;
+    const open = new Array(classes.length).fill(0);
+    const all = new Array(classes.length).fill(0);
+    for (let row = 0; row < label.length; row++) {
+      const code = label[row];
+      if (code < 0) continue;
+      all[code]++;
+      if (source[row] === PREDICTED) open[code]++;
+    }
+    return { open, all };
+  }
+}
+
+function same(told, version) {
+  return !told || told === JSON.stringify(version) || JSON.stringify(JSON.parse(told)) === JSON.stringify(version);
+}
+
+export async function ask(address) {
+  const answer = await fetch(address);
+  if (!answer.ok) throw new Error(`${address}: ${answer.status}`);
+  return answer.json();
+}
