@@ -15,8 +15,8 @@ import pytest
 from toy_studies import cell, measured, numbers, save
 
 import sinkshot
+from sinkshot import workers
 from sinkshot.errors import InputError
-from sinkshot.studies import cluster
 
 pytest.importorskip("distributed")
 
@@ -204,13 +204,13 @@ def test_without_the_extra_the_command_says_what_to_install(tmp_path, catalogue)
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nonsense", "foo://127.0.0.1:1", "127.0.0.1", ""])
 def test_a_scheduler_that_is_not_there_gets_a_sentence(tmp_path, catalogue, address, monkeypatch):
-    monkeypatch.setattr(cluster, "_PATIENCE", 1.0)
+    monkeypatch.setattr(workers, "_PATIENCE", 1.0)
     with pytest.raises(InputError, match="no Dask scheduler answers at"):
         measured(tmp_path / "store.sqlite", catalogue, cell(episodes=50), scheduler=address)
 
 
 def test_a_port_where_something_else_listens_gets_a_sentence(tmp_path, catalogue, monkeypatch):
-    monkeypatch.setattr(cluster, "_PATIENCE", 0.5)
+    monkeypatch.setattr(workers, "_PATIENCE", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         address = f"tcp://127.0.0.1:{mute.getsockname()[1]}"
         with pytest.raises(InputError, match="no Dask scheduler answers at"):
@@ -218,7 +218,7 @@ def test_a_port_where_something_else_listens_gets_a_sentence(tmp_path, catalogue
 
 
 def test_a_scheduler_without_workers_gets_a_sentence(tmp_path, own, catalogue, monkeypatch):
-    monkeypatch.setattr(cluster, "_PATIENCE", 2.0)
+    monkeypatch.setattr(workers, "_PATIENCE", 2.0)
     with pytest.raises(InputError, match="has no workers"):
         measured(tmp_path / "store.sqlite", catalogue, cell(episodes=50), scheduler=own.address)
 
