@@ -1,20 +1,21 @@
 """Train a recipe and write the banks that we ship: from packs or folders of images to float16 feature banks.
 
     python tools/make_banks.py IMAGES --recipe cifar-fs_wrn-28-10 --run RUN --out BANKS [--seconds 780]
-        [--cross cub=OTHER_IMAGES] [--mirror]
+        [--set seed=1 --called resnet12-run2] [--cross cub=OTHER_IMAGES] [--mirror]
 
 IMAGES is a known data set with its base, validation and novel classes, see `sinkshot.backbones.datasets.load`.
 Training sees the base classes; few-shot accuracy on the validation classes chooses the weights; novel classes are
-looked at last, and choose nothing. The run can be stopped, and the same command goes on. BANKS then holds, of the best
-weights,
+looked at last, and choose nothing. The run can be interrupted, and the same command goes on; `touch RUN/stop` ends its
+training early. BANKS then holds, of the best weights,
 
     <data set>_<network>_novel.safetensors        all novel images
     <data set>_<network>_validation.safetensors   all validation images
     <data set>_<network>_base.safetensors         40 images of each base class
     <data set>-to-<other>_<network>_novel.safetensors   novel images of another data set, resized (--cross)
 
-each with the means of all base images, and beside them the run's metrics and recipe. `--mirror` adds banks, in the
-folder `mirrored`, whose rows are the mean over an image and its mirror image.
+each with the means of all base images, and beside them the run's metrics and recipe. `--called` replaces the network's
+name in file names, for several runs of one network. `--mirror` adds banks, in the folder `mirrored`, whose rows are the
+mean over an image and its mirror image.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ def main() -> None:
     parser.add_argument("--run", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--name", help="of the data set in file names; the recipe's up to its first _ unless given")
+    parser.add_argument("--called", help="name of the network in file names; the recipe's unless given")
     parser.add_argument("--seconds", type=float, default=0.0, help="fit the epochs to this time")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=JSON", help="change a key of the recipe")
     parser.add_argument("--cross", action="append", default=[], metavar="NAME=IMAGES")
@@ -75,13 +77,16 @@ def main() -> None:
     changes = {key: json.loads(value) for key, _, value in (text.partition("=") for text in args.set)}
     recipe = recipes.read(args.recipe, {**changes, **({"seconds": args.seconds} if args.seconds else {})})
     base = datasets.load(args.images, split="base", size=recipe.stored, margin=1.0).held()  # decoded once for all
-    validation, novel = (datasets.load(args.images, split=s, size=recipe.size).held() for s in ("validation", "novel"))
-    told(begin, f"{len(base):,}, {len(validation):,} and {len(novel):,} images decoded")
-    outcome = train(base, recipe, args.run, validation=validation, device=args.device, resume=True)
-    told(begin, f"trained {outcome.steps:,} steps, {outcome.images_per_second:,.0f} images/s, best {outcome.best}")
+    validation = datasets.load(args.images, split="validation", size=recipe.size).held()
+    told(begin, f"{len(base):,} and {len(validation):,} images decoded")
+    early: dict[str, Any] = {"stop": (args.run / "stop").exists, "resume": True}
+    outcome = train(base, recipe, args.run, validation=validation, device=args.device, **early)
+    speed = f"{outcome.images_per_second:,.0f} images/s"
+    told(begin, f"trained {outcome.step:,} of {outcome.steps:,} steps, {speed}, best {outcome.best}")
+    novel = datasets.load(args.images, split="novel", size=recipe.size).held()
 
     args.out.mkdir(parents=True, exist_ok=True)
-    stem = f"{args.name or Path(args.recipe).stem.partition('_')[0]}_{recipe.network}"
+    stem = f"{args.name or Path(args.recipe).stem.partition('_')[0]}_{args.called or recipe.network}"
     for name in ("metrics.csv", "recipe.json"):
         shutil.copy(args.run / name, args.out / f"{stem}_{name}")
     others = {f"{stem.replace('_', f'-to-{name}_', 1)}": place for name, _, place in map(partition, args.cross)}
@@ -96,6 +101,7 @@ def main() -> None:
         results["mirrored"] = banks(both, (base, validation, novel), others, folder, args.run / "mirrored", stem, args)
     told(begin, "done")
     facts = {"recipe": args.recipe, "steps": outcome.steps, "images_per_second": outcome.images_per_second}
+    facts |= {} if outcome.finished else {"stopped_at": outcome.step}
     reached = {"validation": outcome.validation, "best": outcome.best}
     summary = {**facts, **reached, "episodes": args.episodes, "accuracy": results}
     (args.out / f"{stem}_summary.json").write_text(json.dumps(summary, indent=2) + "\n")

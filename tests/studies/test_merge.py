@@ -13,7 +13,7 @@ from sinkshot import FeatureBank
 from sinkshot.errors import InputError
 from sinkshot.studies.bank_source import find_bank
 from sinkshot.studies.catalogue import Catalogue
-from sinkshot.studies.merge import merge, selection, selection_seed, shuffled
+from sinkshot.studies.merge import FIRST, first_of_each_class, merge, selection, selection_seed, shuffled
 from sinkshot.studies.study import BankKey
 
 LABELS = np.repeat(np.arange(3), 4)
@@ -49,6 +49,34 @@ def test_base_means_that_hold_for_each_coordinate_are_merged_and_no_others():
     merged = merge([a, b], ["a", "b"])
     assert list(merged.base) == [""]
     np.testing.assert_array_equal(merged.base[""], [0, 1, 10, 11, 12])
+
+
+def test_a_bank_of_the_first_rows_of_each_class_is_merged_with_a_whole_one():
+    whole, other = bank(2, {"images": json.dumps([f"{i}.png" for i in range(12)])}), bank(3, start=100)
+    merged = merge([whole, first_of_each_class(other, 2)], ["a", "b"])
+    rows = [0, 1, 4, 5, 8, 9]
+    np.testing.assert_array_equal(merged.features, np.hstack([whole.features, other.features])[rows])
+    np.testing.assert_array_equal(merged.labels, LABELS[rows])
+    assert merged.meta[FIRST] == "2"
+    assert json.loads(first_of_each_class(whole, 2).meta["images"])[2] == "4.png"
+
+
+def test_banks_of_fewer_rows_are_merged_at_the_smallest_number():
+    merged = merge([first_of_each_class(bank(2), 3), first_of_each_class(bank(3), 1)], ["a", "b"])
+    np.testing.assert_array_equal(merged.labels, [0, 1, 2])
+
+
+def test_first_rows_follow_the_order_of_a_bank_whose_classes_are_mixed():
+    labels = np.array([2, 0, 1, 0, 2, 1, 1, 0])
+    few = first_of_each_class(bank(2, labels=labels), 1)
+    np.testing.assert_array_equal(few.labels, [2, 0, 1])
+    np.testing.assert_array_equal(few.features, bank(2, labels=labels).features[:3])
+
+
+@pytest.mark.parametrize("said", ["", "0", "-1", "x", "9" * 50])
+def test_a_wrong_number_of_first_rows_is_refused(said):
+    with pytest.raises(InputError, match="must be a whole number above 0"):
+        merge([bank(2), bank(3, {FIRST: said})], ["a", "b"])
 
 
 @pytest.mark.parametrize(

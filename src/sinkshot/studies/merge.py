@@ -1,11 +1,13 @@
 """Concatenate features of several backbones, and select random coordinates of them (section 4.5 of the paper).
 
 Rows of the banks must be the same images in the same order. Labels, class names and, where banks carry them, image
-names or hashes are compared; a difference is an error that says at which row.
+names or hashes are compared; a difference is an error that says at which row. A bank may say that it holds the first
+rows of each class only; the others are then cut to the same rows.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -18,10 +20,13 @@ from sinkshot.foreign import texts
 
 IMAGES = "images"  # in meta: a JSON list with the name of the image behind each row
 IMAGES_HASH = "images_sha256"  # in meta: one hash over all images in order
+FIRST = "first_of_each_class"  # in meta: how many rows of each class were kept, the first ones
 
 
 def merge(banks: Sequence[FeatureBank], names: Sequence[str]) -> FeatureBank:
     """Concatenate the columns of banks of the same images; `names` are used in errors."""
+    if kept := [number for bank in banks if (number := _kept(bank)) is not None]:
+        banks = [bank if _kept(bank) == min(kept) else first_of_each_class(bank, min(kept)) for bank in banks]
     first = banks[0]
     for bank, name in zip(banks[1:], names[1:], strict=True):
         _check_same_rows(first, bank, names[0], name)
@@ -38,6 +43,28 @@ def merge(banks: Sequence[FeatureBank], names: Sequence[str]) -> FeatureBank:
         if all(prefix in bank.base for bank in banks)
     }
     return FeatureBank(features, first.labels, first.class_names, meta, base)
+
+
+def first_of_each_class(bank: FeatureBank, count: int) -> FeatureBank:
+    """Keep the first `count` rows of each class, or all where a class has fewer, in their order."""
+    if count < 1:
+        raise InputError(f"at least one row of each class must stay; {count} was given.")
+    rows = np.sort(np.concatenate([np.flatnonzero(bank.labels == label)[:count] for label in range(bank.classes)]))
+    features = bank.features[rows]
+    features.flags.writeable = False
+    meta = {key: text for key, text in bank.meta.items() if key != IMAGES_HASH}
+    if IMAGES in meta:
+        images = _images(bank, "the bank")
+        meta[IMAGES] = json.dumps([images[row] for row in rows])
+    return FeatureBank(features, bank.labels[rows], bank.class_names, {**meta, FIRST: str(count)}, bank.base)
+
+
+def _kept(bank: FeatureBank) -> int | None:
+    """Return how many rows of each class a bank says to hold; None where it does not say."""
+    text = bank.meta.get(FIRST)
+    if text is not None and not (text.isascii() and text.isdigit() and 0 < len(text) < 10 and int(text)):
+        raise InputError(f"{FIRST!r} in the meta of a bank must be a whole number above 0; {text!r:.40} was given.")
+    return None if text is None else int(text)
 
 
 def selection(bank: FeatureBank, coordinates: int, seed: int) -> FeatureBank:
