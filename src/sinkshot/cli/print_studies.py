@@ -13,6 +13,7 @@ from sinkshot.cli._console import out, percent
 from sinkshot.cli.print_leaderboards import broken
 from sinkshot.evaluate import half_width
 from sinkshot.studies.catalogue import Catalogue, Missing
+from sinkshot.studies.coverage import summary
 from sinkshot.studies.resolve import without_selection
 from sinkshot.studies.run import RunResult
 from sinkshot.studies.study import BankKey, Entry, Row, Sheet, Study, Value
@@ -37,6 +38,7 @@ def listed(studies: Sequence[Study], catalogue: Catalogue) -> dict[str, Any]:
             }
             for study in studies
         ],
+        "coverage": summary(studies, catalogue),
         "banks": {str(key): str(catalogue.find(key)) for key in catalogue.present()},
     }
 
@@ -51,6 +53,14 @@ def print_list(studies: Sequence[Study], catalogue: Catalogue) -> None:
         possible = f"{study['possible']} of {study['cells']}"
         table.add_row(study["name"], study["where"], study["title"], possible, ", ".join(study["missing"]))
     out().print(table)
+    values = told["coverage"]
+    if values["values"]:
+        out().print(
+            f"\nOf {values['values']} values in a paper's tables and curves, {values['with_method']} have a method: "
+            f"{values['same']} can be measured on the same data set and backbone, {values['stand_in']} on another "
+            f"bank, {values['head']} as a head on our features, and {values['no_features']} lack features. "
+            f"{values['no_method']} have no method. --json gives the reasons.",
+        )
     out().print("\nBanks found:")
     for name, file in told["banks"].items():
         out().print(f"  {name}: {file}", soft_wrap=True)
