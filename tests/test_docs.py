@@ -183,7 +183,7 @@ def test_the_backbones_page_turns_a_folder_into_a_table_of_labels(tmp_path, monk
 
 @pytest.mark.slow
 def test_the_studies_page_shows_a_study_that_runs_and_banks_that_are_found(tmp_path):
-    banks, study = blocks("docs/studies.md", "toml")
+    banks, study, _ = blocks("docs/studies.md", "toml")
     (tmp_path / "roots.toml").write_text(study)
     (tmp_path / "banks.toml").write_text(banks)
     (tmp_path / "features").mkdir()

@@ -15,8 +15,9 @@ import pytest
 from toy_studies import cell, measured, numbers, save
 
 import sinkshot
-from sinkshot import workers
+from sinkshot import METHODS, workers
 from sinkshot.errors import InputError
+from sinkshot.methods import plugins
 
 pytest.importorskip("distributed")
 
@@ -227,3 +228,19 @@ def test_what_is_stored_needs_no_cluster(tmp_path, catalogue):
     measured(tmp_path / "store.sqlite", catalogue, cell(episodes=50))
     again = measured(tmp_path / "store.sqlite", catalogue, cell(episodes=50), scheduler="nowhere")
     assert len(again.results) == 1
+
+
+def test_a_plugin_goes_to_workers_that_do_not_have_its_file(tmp_path, shared, catalogue):
+    file = tmp_path / "own.py"
+    file.write_text(
+        "from sinkshot import METHODS, register\n"
+        "register('own', transductive=False, preprocess='PE', reference='a test')"
+        "(lambda task, *, score='distance': METHODS['ncm'].function(task, score=score))\n"
+    )
+    plugins.load_file(file)
+    try:
+        file.unlink()
+        outcome = measured(tmp_path / "s.sqlite", catalogue, cell("own", episodes=50), scheduler=shared.address)
+        assert [stored.method for stored in outcome.results.values()] == ["own"]
+    finally:
+        del METHODS["own"]

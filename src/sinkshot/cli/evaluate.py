@@ -56,6 +56,7 @@ def evaluate(
     device: shared.Device = "auto",
     engine: shared.Engine = "auto",
     as_json: shared.AsJson = False,
+    plugin: shared.Plugins = None,
     max_memory: shared.MaxMemory = None,
 ) -> None:
     """Evaluate methods on few-shot episodes of a feature bank.
@@ -64,7 +65,7 @@ def evaluate(
 
     Example: sinkshot eval cifar-fs_wrn-28-10_novel --method all --episodes 100
     """
-    del max_memory  # its callback has been called
+    del max_memory, plugin  # their callbacks have been called
     names, of_group = chosen(method or ["bms"], protocol)
     hyper = hyper_parameters(names, settings or [])
     bank = load(features, labels=labels)

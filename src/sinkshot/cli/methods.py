@@ -20,11 +20,13 @@ def methods(
         bool, typer.Option("--all", help="Also list methods of the paper that need training of their own.")
     ] = False,
     as_json: shared.AsJson = False,
+    plugin: shared.Plugins = None,
 ) -> None:
     """List the methods with their preprocessing, hyper-parameters and assumptions.
 
     Example: sinkshot methods --all
     """
+    del plugin  # its callback has been called
     others = trained_methods() if every else {}
     if as_json:
         print_json({name: facts(m) for name, m in METHODS.items()} | others)

@@ -49,6 +49,7 @@ def reproduce(
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure everything again.")] = False,
     show: Annotated[bool, typer.Option("--list", help="List studies and the features they need.")] = False,
     as_json: shared.AsJson = False,
+    plugin: shared.Plugins = None,
     max_memory: shared.MaxMemory = None,
 ) -> None:
     """Measure the paper's tables and figures on the feature banks at hand, and report them beside the paper's values.
@@ -57,7 +58,7 @@ def reproduce(
 
     Example: sinkshot reproduce --study table-5 --episodes 1000
     """
-    del max_memory  # its callback has been called
+    del max_memory, plugin  # their callbacks have been called
     for name, value, least in (("--episodes", episodes, 1), ("--seed", seed, 0), ("--workers", workers, 1)):
         if value is not None:
             whole(name, value, least)

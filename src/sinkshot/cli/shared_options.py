@@ -57,6 +57,30 @@ def _add_formats(values: list[str] | None) -> list[str] | None:
     return values
 
 
+def _load_plugins(values: list[Path] | None) -> list[Path] | None:
+    from sinkshot.methods import plugins
+
+    try:
+        plugins.load_entry_points()
+        for value in values or ():
+            plugins.load_file(value)
+    except InputError as error:
+        raise typer.BadParameter(str(error)) from error
+    return values
+
+
+# Methods
+Plugins = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--plugin",
+        metavar="FILE.py",
+        callback=_load_plugins,
+        is_eager=True,
+        help="Run this file first; it registers methods of your own. Repeatable.",
+    ),
+]
+
 # Feature banks
 Features = Annotated[
     str,

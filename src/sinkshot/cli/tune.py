@@ -54,13 +54,14 @@ def tune(
     device: shared.Device = "auto",
     engine: shared.Engine = "auto",
     as_json: shared.AsJson = False,
+    plugin: shared.Plugins = None,
     max_memory: shared.MaxMemory = None,
 ) -> None:
     """Choose hyper-parameters of a method on validation classes, never on the classes you report on.
 
     Example: sinkshot tune cifar-fs_wrn-28-10_novel --classes 0-9 --method bms --grid lam=4,6,8,10 --grid epochs=0,20
     """
-    del max_memory  # its callback has been called
+    del max_memory, plugin  # their callbacks have been called
     values = dict(map(read_values, grid or []))
     bank = load(features, labels=labels)
     remark = check_split(bank, features) if classes is None else _rest(bank, classes, method)

@@ -262,7 +262,8 @@ def get(name: str) -> Method:
     Parameters
     ----------
     name : str
-        A registered name; an unknown one raises an error with the nearest names.
+        A registered name. Before an unknown one raises an error with the nearest names, methods of installed packages
+        are looked at (entry point `sinkshot.methods`).
 
     Returns
     -------
@@ -279,6 +280,10 @@ def get(name: str) -> Method:
     >>> get("ncm").transductive
     False
     """
+    if name not in METHODS:
+        from sinkshot.methods.plugins import load_entry_points
+
+        load_entry_points()
     if name not in METHODS:
         raise unknown_name("method", name, METHODS)
     return METHODS[name]

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from sinkshot.bank import FeatureBank
 from sinkshot.calibration import Confidence
+from sinkshot.methods.plugins import Plugin, plugin_of
+from sinkshot.methods.plugins import load as load_plugin
 from sinkshot.metrics import PER_EPISODE
 from sinkshot.open_set import OPEN_SET
 from sinkshot.studies.bank_source import UnsuitableWorker
@@ -39,6 +41,7 @@ class Chunk:
     resolved: ResolvedCell
     first: int
     count: int
+    plugin: Plugin | None = None  # which registers the method, if it is not of an installed package
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,16 @@ class ChunkResult:
 def missing_chunks(resolved: ResolvedCell, present: Mapping[int, int]) -> list[Chunk]:
     """Return the chunks of a cell that are not yet present (first episode -> count)."""
     starts = range(0, resolved.episodes, CHUNK)
-    chunks = [Chunk(resolved, first, min(CHUNK, resolved.episodes - first)) for first in starts]
+    plugin = plugin_of(resolved.cell.method)
+    chunks = [Chunk(resolved, first, min(CHUNK, resolved.episodes - first), plugin) for first in starts]
     return [chunk for chunk in chunks if present.get(chunk.first, 0) < chunk.count]
+
+
+def version_here(chunk: Chunk) -> str:
+    """Return the version of the code that would compute a chunk in this process, its plugin loaded."""
+    if chunk.plugin is not None:
+        load_plugin(chunk.plugin)
+    return code_version(chunk.resolved.cell.method)
 
 
 def compute(chunk: Chunk, bank: FeatureBank | None = None, base: FeatureBank | None = None) -> ChunkResult:
@@ -65,7 +76,7 @@ def compute(chunk: Chunk, bank: FeatureBank | None = None, base: FeatureBank | N
     Seconds exclude opening a bank and compiling.
     """
     resolved, cell = chunk.resolved, chunk.resolved.cell
-    if (own := code_version(cell.method)) != resolved.version:
+    if (own := version_here(chunk)) != resolved.version:
         raise CodeMismatch(f"its code is version {own}, and the run was started by {resolved.version}")
     bank = resolved.bank.open() if bank is None else bank
     if resolved.base is not None and base is None:

@@ -15,8 +15,7 @@ from typing import Any
 from sinkshot.bank import FeatureBank
 from sinkshot.errors import InputError
 from sinkshot.studies.bank_source import BankSource, UnsuitableWorker
-from sinkshot.studies.chunks import Chunk, ChunkResult, CodeMismatch, compute
-from sinkshot.studies.code_version import code_version
+from sinkshot.studies.chunks import Chunk, ChunkResult, CodeMismatch, compute, version_here
 from sinkshot.studies.processes import Done
 from sinkshot.workers import RETRIES, as_they_come, connect, result_of
 
@@ -50,7 +49,7 @@ def on_cluster(chunks: Iterable[Chunk], address: str) -> Generator[Done]:
 
 def _check_code(client: Any, chunk: Chunk) -> None:
     """Refuse workers with other code, or without it; workers that join later are checked with their first chunk."""
-    for worker, found in client.run(code_version, chunk.resolved.cell.method, on_error="return").items():
+    for worker, found in client.run(version_here, chunk, on_error="return").items():
         if isinstance(found, Exception):
             raise InputError(
                 f"the worker {worker} cannot compute ({found}); install the same version of sinkshot there."

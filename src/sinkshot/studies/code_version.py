@@ -10,10 +10,13 @@ import ast
 import hashlib
 import inspect
 import os
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from sinkshot import __version__, methods
+from sinkshot.methods.plugins import Plugin, plugin_of
 
 _NOT_FOLLOWED = {  # mere lists: what they name is followed where it is used, or is part of a bank's content hash
     "sinkshot",
@@ -24,12 +27,17 @@ _NOT_FOLLOWED = {  # mere lists: what they name is followed where it is used, or
 }
 
 
-@lru_cache
 def code_version(method: str) -> str:
     """Return the version of all code that can change a number of this method."""
-    function = methods.get(method).function
+    return _of_function(methods.get(method).function, plugin_of(method))
+
+
+@lru_cache
+def _of_function(function: Callable[..., Any], plugin: Plugin | None) -> str:
     sources: dict[str, bytes] = {}
-    if not function.__module__.startswith("sinkshot."):  # a user's own method
+    if plugin is not None:
+        sources[plugin.module] = plugin.source.encode()
+    elif not function.__module__.startswith("sinkshot."):  # a user's own method
         sources[function.__module__] = Path(inspect.getsourcefile(function) or os.devnull).read_bytes()
     return _version({"sinkshot.studies.random_coordinates", function.__module__}, sources)
 
