@@ -1,5 +1,6 @@
 """Images: a fixed list of formats, regular files only, and a limit on pixels."""
 
+import io
 import os
 import struct
 import zlib
@@ -10,6 +11,7 @@ from bounds import bounded
 from PIL import Image
 
 from sinkshot.backbones import datasets
+from sinkshot.encoders import images
 from sinkshot.errors import InputError
 from sinkshot.foreign import pictures
 
@@ -35,12 +37,12 @@ def png(width, height, data=b"", depth=8, colour=0):
 
 
 def refused(path, message, **options):
-    images = datasets.load(path, size=16, **options)
+    found = datasets.load(path, size=16, **options)
     for decode in (False, True):
         with bounded(), pytest.raises(InputError, match=message) as error:
-            datasets.check(images, decode=decode)
+            datasets.check(found, decode=decode)
     with bounded(), pytest.raises(InputError, match=message):
-        images.pixels(range(len(images)))
+        found.pixels(range(len(found)))
     assert str(error.value).replace("\n", "").isprintable()
 
 
@@ -113,3 +115,33 @@ def test_pixels_are_the_same_however_an_image_is_stored(tmp_path):
     found = datasets.load(tmp_path, size=16).pixels([1, 2, 3])
     assert (found[0] == found[1]).all()
     assert (found[0] == found[2]).all()
+
+
+def test_a_jpeg_of_many_scans_is_refused(tmp_path):
+    file = io.BytesIO()
+    Image.new("L", (2_000, 2_000)).save(file, "JPEG", progressive=True)
+    data = file.getvalue()
+    last = data[data.rindex(b"\xff\xda") : -2]
+    refused(folder(tmp_path, x_jpg=data[:-2] + 200 * last + data[-2:]), r"x\.jpg: it has more than 100 scans")
+
+
+@pytest.mark.parametrize(("kind", "mode"), [("u2", "I;16"), ("f4", "F"), ("u1", "RGBA"), ("u1", "P"), ("u1", "CMYK")])
+def test_large_images_are_seen_strip_by_strip_as_they_are_at_once(monkeypatch, kind, mode):
+    rng = np.random.default_rng(0)
+    shape = (50, 40, 4) if mode in ("RGBA", "CMYK") else (50, 40)
+    image = Image.fromarray((rng.random(shape) * 60_000).astype(kind))
+    if mode == "P":
+        image = image.convert("P")
+        image.info["transparency"] = bytes(range(256))
+    if mode == "CMYK":
+        image = image.convert("RGB").convert("CMYK")
+    assert image.mode == mode
+    at_once = np.asarray(images.as_seen(image.copy()))
+    monkeypatch.setattr(images, "_STRIP", 300)
+    np.testing.assert_array_equal(np.asarray(images.as_seen(image.copy())), at_once)
+
+
+def test_a_large_image_takes_little_more_memory_than_its_pixels(monkeypatch):
+    monkeypatch.setattr(images, "_STRIP", 1 << 16)
+    with bounded(16 << 20):
+        assert images.as_seen(Image.new("I;16", (2_000, 2_000), 40_000)).getpixel((9, 9)) == (155, 155, 155)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Triple = tuple[float, float, float]
+_STRIP = 1 << 22  # pixels that are changed at a time
 IMAGENET: tuple[Triple, Triple] = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean and std of its channels
 GUESSED = "mean and spread of its images are guessed as ImageNet's; --mean and --std set others"
 _MARGIN = 1.15  # of the short side to the crop, with which the field tests its networks
@@ -58,19 +60,66 @@ class ImageInput:
 
 def as_seen(image: Any) -> Any:
     """Return a Pillow image as viewers show it: first frame, upright, 8 bits, RGB, on white where transparent."""
-    from PIL import Image, ImageOps
+    from PIL import ImageOps
 
-    picture = ImageOps.exif_transpose(image)
-    if picture.mode in ("I;16", "I;16B", "I;16L", "I;16N", "I"):
-        values = np.asarray(picture, dtype=np.float64)
-        top = 65535.0 if values.max(initial=0) > 255 else 255.0
-        picture = Image.fromarray(np.clip(values * (255 / top), 0, 255).astype(np.uint8))
-    elif picture.mode == "F":
-        values = np.nan_to_num(np.asarray(picture, dtype=np.float64))
-        low, high = float(values.min(initial=0)), float(values.max(initial=1))
-        picture = Image.fromarray(((values - low) * (255 / max(high - low, 1e-12))).astype(np.uint8))
-    if "A" in picture.getbands() or "transparency" in picture.info:
-        picture = picture.convert("RGBA")
-        white = Image.new("RGBA", picture.size, (255, 255, 255, 255))
-        picture = Image.alpha_composite(white, picture)
-    return picture.convert("RGB")
+    ImageOps.exif_transpose(image, in_place=True)
+    if image.mode == "RGB" and "transparency" not in image.info:
+        image.load()
+        return image
+    return _in_strips(image, _rgb(image))
+
+
+def _rgb(image: Any) -> Callable[[Any], Any]:
+    """Return the function that makes 8-bit RGB on white of an image or of a part of it."""
+    from PIL import Image
+
+    if image.mode in ("I;16", "I;16B", "I;16L", "I;16N", "I"):
+        top = 65535.0 if max(_values(part).max(initial=0) for part in _strips(image)) > 255 else 255.0
+        return lambda part: _grey(np.clip(_values(part) * (255 / top), 0, 255))
+    if image.mode == "F":
+        ranges = [(float(x.min(initial=0)), float(x.max(initial=1))) for x in map(_values, _strips(image))]
+        low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
+        return lambda part: _grey((_values(part) - low) * (255 / max(high - low, 1e-12)))
+    if "A" not in image.getbands() and "transparency" not in image.info:
+        return lambda part: part.convert("RGB")
+
+    def on_white(part: Any) -> Any:
+        white = Image.new("RGBA", part.size, (255, 255, 255, 255))
+        return Image.alpha_composite(white, part.convert("RGBA")).convert("RGB")
+
+    return on_white
+
+
+def _values(part: Any) -> NDArray[np.float64]:
+    return np.nan_to_num(np.asarray(part, dtype=np.float64))
+
+
+def _grey(values: NDArray[np.float64]) -> Any:
+    from PIL import Image
+
+    return Image.fromarray(values.astype(np.uint8)).convert("RGB")
+
+
+def _strips(image: Any) -> Iterator[Any]:
+    """Yield an image in strips, from above; a small one is one strip."""
+    rows = max(1, _STRIP // max(1, image.width))
+    if rows >= image.height:
+        yield image
+        return
+    for top in range(0, image.height, rows):
+        yield image.crop((0, top, image.width, min(image.height, top + rows)))
+
+
+def _in_strips(image: Any, change: Callable[[Any], Any]) -> Any:
+    """Change an image strip by strip, so that what is in between takes little memory."""
+    from PIL import Image
+
+    whole, top = None, 0
+    for part in _strips(image):
+        changed = change(part)
+        if changed.size == image.size:
+            return changed
+        whole = whole or Image.new("RGB", image.size)
+        whole.paste(changed, (0, top))
+        top += changed.height
+    return whole

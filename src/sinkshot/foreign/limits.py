@@ -40,6 +40,7 @@ ROW = Limit(200, "bytes", "memory that counts for a row of a table or a line of 
 COLUMNS = Limit(100_000, "columns", "a table")
 CELL = Limit(256 << 20, "bytes", "an entry of a database: results, cached features")
 PIXELS = Limit(105_000_000, "pixels", "an image, as stored and as resized")
+SCANS = Limit(100, "scans", "a JPEG image; each goes over all pixels")
 IMAGE = Limit(1 << 28, "bytes", "an image file")
 PARAMETERS = Limit(1 << 28, "parameters", "a network that a recipe asks for; `--max-memory` raises it")
 LAYERS = Limit(2_000, "layers", "depth of such a network")

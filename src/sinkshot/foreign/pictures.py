@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from sinkshot.errors import InputError, unknown_name
 from sinkshot.foreign.files import opened, size_of
-from sinkshot.foreign.limits import IMAGE, PIXELS, amount, max_memory
+from sinkshot.foreign.limits import IMAGE, PIXELS, SCANS, amount, max_memory
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -30,6 +30,8 @@ FORMATS = {
 VARIABLE = "SINKSHOT_IMAGE_FORMATS"  # environment variable, set by --image-format
 _BYTES_PER_PIXEL = 8  # as stored, and in three colours
 _LARGE = 1 << 22  # pixels from which images are decoded one at a time
+_JPEG, _SCAN = b"\xff\xd8", b"\xff\xda"  # the beginning of a file, and of a scan
+_BLOCK = 1 << 20
 _one_at_a_time = threading.Lock()
 
 
@@ -75,12 +77,25 @@ def picture(source: Path | BytesIO) -> Iterator[Image]:
         file = held.enter_context(opened(source)) if isinstance(source, Path) else source
         if isinstance(source, Path) and (size := size_of(file)) > IMAGE.value:
             raise InputError(f"it has {amount(size)}, more than the {amount(IMAGE.value)} of {IMAGE.bounds}")
+        _must_have_few_scans(file)
         try:
             image = held.enter_context(Image.open(file, formats=formats()))
         except Image.DecompressionBombError as error:
             raise InputError("it has more pixels than allowed") from error
         must_be_decodable(*image.size)
         yield image
+
+
+def _must_have_few_scans(file: BinaryIO) -> None:
+    """Refuse a JPEG file of many scans: a hundred bytes each, and each takes as long as the whole image."""
+    count, before = 0, file.read(2)
+    if before == _JPEG:
+        while (part := file.read(_BLOCK)) and count <= SCANS.value:
+            count += (before[-1:] + part).count(_SCAN)
+            before = part
+    file.seek(0)
+    if count > SCANS.value:
+        raise InputError(f"it has more than {SCANS.value} scans; save it again as an ordinary JPEG")
 
 
 @contextmanager
