@@ -12,6 +12,7 @@ import sinkshot
 from sinkshot import InputError, Recipe
 from sinkshot.calibration import BINS, CONFIDENCE, Confidence, judge
 from sinkshot.kernels import metrics_numba
+from sinkshot.statistics import binomial_probability
 
 EXACT = 1e-12
 
@@ -131,6 +132,16 @@ def test_one_confidence_for_all_is_off_by_its_distance_from_accuracy(confidence,
     assert histogram.aurc == pytest.approx(1 - share, abs=EXACT), "the order is left to chance"
     assert histogram.coverage(0.95) == (1.0 if share >= 0.95 else 0.0)
     assert histogram.reliability.share.max() == 1
+
+
+@pytest.mark.parametrize("trials", [1, 2, 15, 16, 75, 10_000, 10_000_000])
+def test_binomial_probabilities_are_those_of_scipy(trials):
+    from scipy.stats import binom
+
+    chance = np.concatenate([[0.0, 1.0, 0.5], np.random.default_rng(0).uniform(size=500) ** 0.2])
+    for successes in (np.floor(trials * chance), np.floor(trials * chance) + 1, np.zeros(503), np.full(503, trials)):
+        ours = binomial_probability(successes, np.full(503, trials), chance)
+        np.testing.assert_allclose(ours, binom.pmf(successes, trials, chance), rtol=1e-11, atol=1e-300)
 
 
 @pytest.mark.parametrize("queries", [1, 2, 7, 100, 10_000])

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from sinkshot.arrays import to_numpy
 from sinkshot.errors import InputError
+from sinkshot.statistics import binomial_probability
 from sinkshot.task import Array
 
 Floats = NDArray[np.float64]
@@ -151,13 +152,11 @@ class Confidence:
         to binomial. The mean absolute deviation of a binomial variable is known (De Moivre); it is scaled down by the
         spread of confidences within the bin.
         """
-        from scipy.stats import binom
-
         n = self.binned[0][full := self.binned[0] > 0].astype(np.float64)
         total, squares = (self.binned[i][full] / UNITS for i in (2, 3))
         p = np.clip(total / n, 0.0, 1.0)
         above = np.floor(n * p) + 1
-        distance = 2 * above * (1 - p) * binom.pmf(above, n, p)
+        distance = 2 * above * (1 - p) * binomial_probability(above, n, p)
         variance = n * p * (1 - p)
         within = np.divide(np.maximum(total - squares, 0.0), variance, out=np.ones_like(n), where=variance > 0)
         return float((distance * np.sqrt(np.minimum(within, 1.0))).sum() / self.queries)

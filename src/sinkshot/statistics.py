@@ -42,6 +42,39 @@ def skewness_by_blocks(x: Float, function: Callable[[Float], Float] | None = Non
     return np.where(varies, third / np.where(varies, variance, 1.0) ** 1.5, 0.0), varies
 
 
+def binomial_probability(successes: Float, trials: Float, chance: Float) -> Float:
+    """Probability of this number of successes in at least one independent trial, each succeeding with `chance`.
+
+    The saddle-point form of Loader (2000) is exact up to rounding for any number of trials. `scipy.stats.binom` gives
+    the same numbers, but importing it takes longer than a small evaluation.
+    """
+    k, n, p = (np.asarray(a, dtype=np.float64) for a in (successes, trials, chance))
+    inside = (k > 0) & (k < n) & (p > 0) & (p < 1)
+    a, m, q = np.where(inside, k, 1.0), np.where(inside, n, 2.0), np.where(inside, p, 0.5)
+    b = m - a
+    exponent = (
+        _stirling_error(m) - _stirling_error(a) - _stirling_error(b) - _deviance(a, m * q) - _deviance(b, m * (1 - q))
+    )
+    middle = np.exp(exponent) * np.sqrt(m / (2 * np.pi * a * b))
+    ends = np.where(k == 0, (1 - p) ** n, np.where(k == n, p**n, 0.0))
+    return np.where(inside, middle, np.where((k > 0) & (k < n), 0.0, ends))
+
+
+def _stirling_error(n: Float) -> Float:
+    """log(n!) minus Stirling's formula, for n >= 1."""
+    from scipy.special import gammaln
+
+    series = 1 / (12 * n) - 1 / (360 * n**3) + 1 / (1260 * n**5) - 1 / (1680 * n**7)
+    direct = gammaln(n + 1) - (n + 0.5) * np.log(n) + n - 0.5 * np.log(2 * np.pi)
+    return np.where(n < 16, direct, series)
+
+
+def _deviance(x: Float, mean: Float) -> Float:
+    """x log(x / mean) + mean - x, without cancellation."""
+    apart = (x - mean) / mean
+    return np.asarray(mean * ((1 + apart) * np.log1p(apart) - apart))
+
+
 def principal_components(x: Float, components: int) -> tuple[Float, Float]:
     """First principal components of rows x [n, d]: points [n, components], and their fractions of the variance.
 
