@@ -149,6 +149,15 @@ def test_a_leaderboard_goes_to_every_bank_and_its_sheets_keep_apart_there(tmp_pa
     assert len(set(names)) == len(names)
 
 
+def test_a_leaderboard_skips_files_that_the_banks_toml_beside_them_names(tmp_path, bank):
+    for name in ("cub_wrn-28-10", "cub_resnet18"):
+        bank.save(tmp_path / f"{name}_novel.safetensors")
+    (tmp_path / "banks.toml").write_text('no_transfer = ["cub_resnet18_novel.safetensors"]\n')
+    names = {sheet.label for sheet in expand(parse.find("leaderboard"), Catalogue([tmp_path])).sheets}
+    assert "CUB, WRN" in names
+    assert "CUB, ResNet18" not in names
+
+
 def test_a_method_that_needs_more_supports_is_left_out_with_the_reason(written, bank, tmp_path):
     study = parse.read(written('{ methods = ["bms", "ncm", "openmax"] }'))
     resolved, sentences = resolve([study], save(bank, tmp_path), "cpu", on_cluster=False)

@@ -23,14 +23,14 @@ from sinkshot.bank import load
 from sinkshot.errors import InputError
 from sinkshot.foreign.files import is_regular
 from sinkshot.formats import READERS
-from sinkshot.studies.study import DATA_SETS, BankKey
-from sinkshot.studies.toml_schema import NAME, TABLE, TABLES, Document, one_of
+from sinkshot.studies.study import DATA_SETS, BankKey, runs
+from sinkshot.studies.toml_schema import NAME, NAMES, TABLE, TABLES, Document, one_of
 
 SPLITS = ("novel", "base", "validation")
 _HERE = Path(__file__).parent
 _OWN = _HERE / "banks.toml"
 _BANK = {"data_set": NAME, "backbone": NAME, "split": one_of(SPLITS), "trained_on": NAME, "file": NAME}
-_FILE = {"banks": TABLES, "titles": TABLE}
+_FILE = {"banks": TABLES, "titles": TABLE, "no_transfer": NAMES}
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ class Catalogue:
         self._found: dict[BankKey, Path] = {}  # keys of one backbone
         self._gone: dict[BankKey, Path] = {}
         self._digests: dict[tuple[Path, int, int], str] = {}
+        self._no_transfer: set[Path] = set()
         own = Document(_OWN)
         self._titles: dict[str, str] = {}
         self._published: dict[str, dict[str, str]] = own.content.pop("folders")
@@ -84,6 +85,10 @@ class Catalogue:
     def present(self) -> list[BankKey]:
         """Return the key of every bank found, each of one backbone."""
         return list(self._found)
+
+    def takes_transfer(self, key: BankKey) -> bool:
+        """Whether sheets about other banks are repeated for this one; the banks.toml beside its file may say no."""
+        return self._found[key] not in self._no_transfer
 
     def find(self, key: BankKey) -> Path | Missing:
         """Return the file of a bank of one backbone."""
@@ -115,7 +120,9 @@ class Catalogue:
         """Return the title of a bank on pages: "CIFAR-FS, WRN"."""
         words = [self._titles.get(name, name) for name in (key.data_set, *key.backbones)]
         origin = "" if key.trained_on is None else f" from {self._titles.get(key.trained_on, key.trained_on)}"
-        return f"{words[0]}{origin}, {'+'.join(words[1:])}"
+        same = key.backbones == runs(key.backbones[0], len(key.backbones)) and len(key.backbones) > 1
+        networks = f"{len(key.backbones)}\N{MULTIPLICATION SIGN}{words[1]}" if same else "+".join(words[1:])
+        return f"{words[0]}{origin}, {networks}"
 
     def _digest(self, file: Path) -> str:
         state = file.stat()
@@ -165,6 +172,8 @@ class Catalogue:
             if not NAME.fits(title):
                 raise listed.error(("titles", name), f"the title of {name} must be {NAME.wanted}.")
             self._titles.setdefault(DATA_SETS.get(name, name), title)
+        left_out = listed.content.get("no_transfer", [])
+        self._no_transfer |= {(listed.file.parent / file).resolve() for file in left_out}
         for number, bank in enumerate(listed.content.get("banks", [])):
             listed.check(bank, ("banks", number), _BANK, "a bank")
             for needed in ("data_set", "backbone", "file"):

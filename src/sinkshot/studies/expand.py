@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sinkshot.episodes import Recipe
 from sinkshot.studies.catalogue import Catalogue, Missing
-from sinkshot.studies.study import BankKey, Cell, Entry, Row, Sheet, Study
+from sinkshot.studies.study import BankKey, Cell, Entry, Row, Sheet, Study, runs
 
 
 def expand(study: Study, catalogue: Catalogue, episodes: int | None = None, seed: int | None = None) -> Study:
@@ -38,7 +38,7 @@ def _others(sheet: Sheet, catalogue: Catalogue, kind: str) -> list[BankKey]:
     """Return the banks to repeat a sheet for: per data set those with its backbone, or all if none has it.
 
     A leaderboard goes to all. A sheet that crosses data sets goes to banks that do. One about several backbones goes
-    where the same several are.
+    where the same several are; one about several runs of a network, where any network has as many.
     """
     if not sheet.transfer:
         return []
@@ -46,12 +46,22 @@ def _others(sheet: Sheet, catalogue: Catalogue, kind: str) -> list[BankKey]:
     if len(home.backbones) == 1:
         crosses = home.trained_on is not None
         there = [key for key in catalogue.present() if key != home and key.split == home.split]
-        there = [key for key in there if (key.trained_on is not None) == crosses]
+        there = [key for key in there if (key.trained_on is not None) == crosses and catalogue.takes_transfer(key)]
         if kind == "leaderboard":
             return [key for key in there if len(key.backbones) == 1]
         alike = {key.data_set for key in there if key.backbones == home.backbones}
         return [key for key in there if key.backbones == home.backbones or key.data_set not in alike]
-    moved = [replace(home, data_set=key.data_set, trained_on=key.trained_on) for key in catalogue.present()]
+    count = len(home.backbones)
+    several = home.backbones == runs(home.backbones[0], count)
+    moved = [
+        replace(
+            home,
+            data_set=key.data_set,
+            trained_on=key.trained_on,
+            backbones=runs(key.backbones[0], count) if several else home.backbones,
+        )
+        for key in catalogue.present()
+    ]
     there = [key for key in dict.fromkeys(moved) if key != home]
     return [key for key in there if not isinstance(catalogue.files(key), Missing)]
 

@@ -50,6 +50,11 @@ class BankKey:
         return f"{self.data_set}{origin}, {'+'.join(self.backbones)}{part}{drawn}"
 
 
+def runs(network: str, count: int) -> tuple[str, ...]:
+    """Return the names of `count` trainings of one network: "resnet12", "resnet12-run2", "resnet12-run3", ..."""
+    return (network, *(f"{network}-run{number}" for number in range(2, count + 1)))
+
+
 @dataclass(frozen=True)
 class Cell:
     """One number to measure: everything that determines it except the bank's content and the code."""
