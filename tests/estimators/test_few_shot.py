@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -298,3 +299,27 @@ def test_a_forged_classifier_is_refused_in_a_sentence(tmp_path, changes):
 def test_a_classifier_that_is_not_there_is_named(tmp_path):
     with pytest.raises(InputError, match=r"gone\.safetensors cannot be read: No such file"):
         FewShotClassifier.load(tmp_path / "gone.safetensors")
+
+
+# What to label next
+
+
+def test_suggest_starts_from_a_pool_without_labels():
+    x, truth, _ = pool(sizes=(60, 40, 20))
+    first = FewShotClassifier().suggest(6, X=x)
+    assert set(truth[first]) == {0, 1, 2}
+    y = np.full(len(x), -1)
+    y[first] = truth[first]
+    model = FewShotClassifier().fit(x, y)
+    later = model.suggest(5)
+    assert len(set(later) | set(first)) == 11
+    assert model.suggest(5, "random").tolist() != later.tolist()
+
+
+def test_suggest_refuses_rows_that_are_not_finite_and_a_classifier_without_rows():
+    x, _, _ = pool()
+    x[3, 2] = np.nan
+    with pytest.raises(InputError, match="row 3"):
+        FewShotClassifier().suggest(2, X=x)
+    with pytest.raises(NotFittedError):
+        FewShotClassifier().suggest(2)

@@ -138,3 +138,7 @@ def _print(summary: dict[str, Any], target: Path) -> None:
     if summary["left_out"]:
         say(f"{summary['left_out']:,} things were left out; summary.json names them.")
     say(f"labels: {target}/labels.csv, report: {target}/report.html")
+    if summary["next"]:
+        say("Label these next, the most useful first:")
+        for name in summary["next"]:
+            out().print(name)

@@ -21,6 +21,7 @@ from sinkshot.estimators.fit_report import FitReport, contradiction, nearest_mea
 from sinkshot.estimators.label_input import UNKNOWN, Labels, read_labels
 from sinkshot.estimators.prototype_head import PrototypeHead, fit_head, unit_length
 from sinkshot.estimators.unknown_head import UnknownHead, fit_unknown_head, learn_from_outsiders, trusted_by_labels
+from sinkshot.selection import DEFAULT as DEFAULT_STRATEGY
 from sinkshot.selection import Pool
 from sinkshot.selection import get as get_strategy
 from sinkshot.task import Scores, Task
@@ -303,23 +304,31 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "classes_")
         return self._unknown_head is not None
 
-    def suggest(self, n: int = 10, strategy: str = "uherding") -> Rows:
-        """Return the rows of `fit` whose labels would help most, the most useful first.
+    def suggest(self, n: int = 10, strategy: str = DEFAULT_STRATEGY, *, X: Any = None) -> Rows:
+        """Return the rows whose labels would help most, the most useful first: of `fit` or, before any label, of `X`.
 
         Parameters
         ----------
         n : int, default=10
             How many.
-        strategy : str, default="uherding"
+        strategy : str, default="expected-gain"
             One of `sinkshot.selection.STRATEGIES`.
+        X : array or data frame of shape (n, d), optional
+            A pool without any labels, to start from; the classifier need not be fitted then.
 
         Returns
         -------
         array of shape (n,)
             Row numbers; fewer than `n` if fewer rows are unlabelled.
         """
-        check_is_fitted(self, "transduction_")
-        return np.asarray(get_strategy(strategy).choose(self._pool, whole("n", n, 0)), dtype=np.int64)
+        if X is None:
+            check_is_fitted(self, "transduction_")
+            pool = self._pool
+        else:
+            x = check_array(X, input_name="X", **FORM)
+            refuse_unusable(x, (), "X")
+            pool = Pool.of_features(x)
+        return np.asarray(get_strategy(strategy).choose(pool, whole("n", n, 0)), dtype=np.int64)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the fitted classifier to a safetensors file, from which no code can run.

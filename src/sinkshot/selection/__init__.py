@@ -3,15 +3,15 @@
 Read `registry` first (what a strategy sees and how it is registered), then any strategy.
 """
 
-from sinkshot.selection import entropy, herding, margin, random, typiclust
+from sinkshot.selection import entropy, expected_gain, herding, margin, probcover, random, typiclust
 from sinkshot.selection.registry import STRATEGIES, Pool, get, register
 
-__all__ = ["STRATEGIES", "Pool", "first_rows", "get", "register"]
+__all__ = ["DEFAULT", "STRATEGIES", "Pool", "first_rows", "get", "register"]
 
-DEFAULT = "uherding"
-_ = (entropy, herding, margin, random, typiclust)  # imported to register
+DEFAULT = "expected-gain"  # the largest area under the curve on validation classes: docs/next-labels-choice.md
+_ = (entropy, expected_gain, herding, margin, probcover, random, typiclust)  # imported to register
 
 
 def first_rows(features: object, count: int) -> list[int]:
     """Return the rows to label first if there are no labels yet: typical ones, far from each other."""
-    return get("max-herding").choose(Pool.of_features(features), count)
+    return get(DEFAULT).choose(Pool.of_features(features), count)

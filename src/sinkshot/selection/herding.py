@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkshot.selection.lazy_greedy import lazy_greedy
 from sinkshot.selection.registry import Floats, Pool, register
 
 _BLOCK = 2_048
@@ -37,31 +38,20 @@ def _cover(pool: Pool, count: int, weight: Floats) -> list[int]:
     labelled = pool.rows[pool.labelled]
     for at in range(0, len(labelled), _BLOCK):
         covered = np.maximum(covered, _similarity(rows, labelled[at : at + _BLOCK], width).max(axis=1, initial=0.0))
-    free = np.flatnonzero(~pool.labelled[seen])
-    chosen: list[int] = []
-    gains = np.full(len(free), np.inf)  # upper bounds: coverage is submodular, so gains only fall
+    free = np.flatnonzero(np.isin(seen, pool.candidates))
     if not len(free) or weights.sum() <= 0:
         weights = np.ones_like(weights)
-    for _ in range(min(count, len(free))):
-        best = _best(gains, free, rows, weights, covered, width)
-        chosen.append(int(seen[free[best]]))
-        covered = np.maximum(covered, _similarity(rows, rows[free[best]][None], width)[:, 0])
-        gains[best] = -np.inf
-    rest = [int(row) for row in pool.candidates if int(row) not in set(chosen)]
-    return chosen + rest[: count - len(chosen)]
 
+    def gains_of(some: NDArray[np.int64]) -> Floats:
+        similar = _similarity(rows, rows[free[some]], width)  # [m, t]
+        return np.asarray(weights @ np.clip(similar - covered[:, None], 0, None))
 
-def _best(gains: Floats, free: NDArray[np.int64], rows: Floats, weights: Floats, covered: Floats, width: float) -> int:
-    """The candidate with the largest gain, by lazy evaluation in blocks of the largest bounds."""
-    while True:
-        order = np.argsort(-gains, kind="stable")[:256]
-        top = order[np.isfinite(gains[order]) | (gains[order] == np.inf)]
-        similar = _similarity(rows, rows[free[top]], width)  # [m, t]
-        gains[top] = weights @ np.clip(similar - covered[:, None], 0, None)
-        best = int(top[np.argmax(gains[top])])
-        outside = np.delete(gains, top)
-        if not len(outside) or gains[best] >= outside.max():
-            return best
+    def choose(one: int) -> None:
+        np.maximum(covered, _similarity(rows, rows[free[one]][None], width)[:, 0], out=covered)
+
+    chosen = [int(seen[free[one]]) for one in lazy_greedy(count, len(free), gains_of, choose)]
+    rest = pool.candidates[~np.isin(pool.candidates, chosen)]
+    return chosen + [int(row) for row in rest[: count - len(chosen)]]
 
 
 def _width(rows: Floats) -> float:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkshot import preprocess
 from sinkshot.errors import InputError, unknown_name
 
 Floats = NDArray[np.floating[Any]]
@@ -25,19 +26,19 @@ class Pool:
     probabilities: Floats | None = None  # [n, way], if there are labels for a classifier
     unknown: Floats | None = None  # [n], probability of belonging to no class
     seed: int = 0
+    closed: NDArray[np.bool_] | None = None  # [n], rows that may not be chosen, though they have no label
 
     @staticmethod
     def of_features(features: Any) -> Pool:
-        """Return a pool without labels: features centred and scaled to unit length."""
+        """Return a pool without labels, its features [n, d] prepared as for `sinkshot`: power, length, centre."""
         values = np.asarray(features, dtype=np.float32)
-        centred = values - values.mean(axis=0)
-        length = np.linalg.norm(centred, axis=1, keepdims=True)
-        return Pool(centred / np.where(length > 0, length, 1), np.zeros(len(values), dtype=bool))
+        steps = preprocess.parse("PE" if values.size and values.min() >= 0 else "E")
+        return Pool(centred(np.asarray(preprocess.run(values, steps).x)), np.zeros(len(values), dtype=bool))
 
     @cached_property
     def candidates(self) -> NDArray[np.int64]:
         """Numbers of the rows that may be chosen."""
-        return np.flatnonzero(~self.labelled)
+        return np.flatnonzero(~self.labelled if self.closed is None else ~(self.labelled | self.closed))
 
     @cached_property
     def known(self) -> Floats:
@@ -53,10 +54,29 @@ class Pool:
         return np.asarray(1.0 - (ordered[:, -1] - ordered[:, -2]))
 
     @cached_property
+    def new_class(self) -> float:
+        """Probability that the next label shows a class that has none yet, after Good and Turing; one without labels.
+
+        It is the share of labels whose class has no other label. Labels of strangers do not count.
+        """
+        if self.probabilities is None:
+            return 1.0
+        of_classes = self.labelled if self.unknown is None else self.labelled & (self.unknown < 0.5)
+        counts = np.bincount(self.probabilities[of_classes].argmax(axis=1))
+        return float(np.sum(counts == 1) / counts.sum()) if counts.sum() else 1.0
+
+    @cached_property
     def seen(self) -> NDArray[np.int64]:
         """Numbers of the rows that similarities are computed with."""
         step = -(-len(self.rows) // MOST_ROWS)
         return np.arange(0, len(self.rows), step)
+
+
+def centred(rows: Floats, centre: Floats | None = None) -> Floats:
+    """Return rows [n, d] seen from a centre, by default their mean, and of unit length; a zero row stays zero."""
+    moved = rows - (rows.mean(axis=0) if centre is None else centre)
+    length = np.linalg.norm(moved, axis=1, keepdims=True)
+    return np.asarray(moved / np.where(length > 0, length, 1))
 
 
 @dataclass(frozen=True)

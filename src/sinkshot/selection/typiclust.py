@@ -26,7 +26,7 @@ def typiclust(pool: Pool, count: int) -> list[int]:
     sizes = np.bincount(found, minlength=clusters)
     labels = np.bincount(found[pool.labelled], minlength=clusters).astype(np.int64)
     chosen: list[int] = []
-    free = ~pool.labelled
+    free = np.isin(np.arange(len(pool.rows)), pool.candidates)
     for _ in range(count):
         possible = np.flatnonzero(np.bincount(found[free], minlength=clusters) > 0)
         order = np.lexsort((-sizes[possible], sizes[possible] < _SMALL, labels[possible]))
