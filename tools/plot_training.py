@@ -2,8 +2,9 @@
 
     python tools/plot_training.py [--out docs/training.svg]
 
-needs matplotlib (`pip install matplotlib`). Each `data/runs/<name>_metrics.csv` is one line; a ring marks the step
-whose weights were kept: the one with the best mean over all of its few-shot accuracies on validation classes.
+needs matplotlib (`pip install matplotlib`). Each `data/runs/<name>_metrics.csv` is one line; further runs of a network
+(`-run2`, ...) are thin lines in its colour. A ring marks the step whose weights were kept: the one with the best mean
+over all of its few-shot accuracies on validation classes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 ROOT = Path(__file__).resolve().parents[1]
+ENDING = "_metrics.csv"
 SHOWN = "validation bms-star 1-shot"
 Rows = list[dict[str, str]]
 
@@ -30,15 +32,18 @@ def main() -> None:
     plt.rcParams.update({"svg.hashsalt": "sinkshot", "font.size": 9, "axes.spines.top": False})
     plt.rcParams.update({"axes.spines.right": False})
     figure, (upper, lower) = plt.subplots(2, 1, figsize=(7, 5.6), sharex=True, layout="constrained")
-    for path in sorted((ROOT / "data/runs").glob("*_metrics.csv")):
+    colours: dict[str, str] = {}  # by the name of a network's first run
+    for path in sorted((ROOT / "data/runs").glob("*_metrics.csv"), key=lambda path: path.name.removesuffix(ENDING)):
         rows = read(path)
         measured = [row for row in rows if row[SHOWN]]
         kept = max(measured, key=mean_accuracy)
-        name = path.name.removesuffix("_metrics.csv").replace("_", ", ")
-        (line,) = upper.plot(column(measured, "epoch"), column(measured, SHOWN, 100), marker=".", label=name)
+        name, _, further = path.name.removesuffix(ENDING).replace("_", ", ").partition("-run")
+        look = {"linewidth": 0.7, "color": colours[name]} if further else {"marker": ".", "label": name}
+        (line,) = upper.plot(column(measured, "epoch"), column(measured, SHOWN, 100), **look)
+        colours.setdefault(name, line.get_color())
         ring = {"marker": "o", "markersize": 9, "fillstyle": "none", "color": line.get_color()}
         upper.plot(column([kept], "epoch"), column([kept], SHOWN, 100), **ring)
-        lower.plot(column(rows, "epoch"), column(rows, "loss"), color=line.get_color(), linewidth=1)
+        lower.plot(column(rows, "epoch"), column(rows, "loss"), color=line.get_color(), linewidth=0.7 if further else 1)
     upper.set_ylabel("BMS* 1-shot, validation classes, %")
     upper.legend(frameon=False, loc="lower right")
     lower.set_ylabel("training loss")
