@@ -18,9 +18,17 @@ from urllib.parse import urlsplit
 import numpy as np
 from PIL import Image
 
-COLOURS = {"red": (205, 45, 45), "green": (45, 175, 65), "blue": (50, 65, 205)}
+COLOURS = {
+    "red": (205, 45, 45),
+    "green": (45, 175, 65),
+    "blue": (50, 65, 205),
+    "grey": (128, 128, 128),
+    "cyan": (40, 200, 205),
+    "black": (20, 20, 20),
+}
 STRANGE = {"gold": (215, 185, 40), "pink": (225, 120, 205)}  # colours without a labelled image
 PATIENCE = 60.0
+NOISE = 0.2
 SERVE = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background may ignore it
@@ -34,10 +42,12 @@ review(Path(sys.argv[2]), out=Path(sys.argv[3]), open_browser=False, encoder=col
 
 
 def colour_codes(images):
-    """Features of images: how near each is to many colours, so that other colours look like none of the classes."""
-    corners = np.stack(np.meshgrid(*[np.linspace(0, 255, 5)] * 3), axis=-1).reshape(-1, 3)
-    means = np.asarray(images, dtype=np.float64).mean(axis=(1, 2))
-    return np.exp(-np.square((means[:, None] - corners) / 60.0).sum(axis=2))
+    """Features of images: how near each is to many colours, with noise that depends on its pixels alone."""
+    corners = np.random.default_rng(0).uniform(0, 255, (96, 3))
+    pixels = np.asarray(images)
+    near = np.exp(-np.square((pixels.mean(axis=(1, 2))[:, None] - corners) / 80.0).sum(axis=2))
+    noise = [np.random.default_rng(int(image.sum(dtype=np.int64))).gamma(1.0, NOISE, len(corners)) for image in pixels]
+    return near + np.array(noise)
 
 
 def paint(path, colour, rng):
@@ -48,7 +58,7 @@ def paint(path, colour, rng):
     Image.fromarray(pixels).save(path)
 
 
-def made_photos(root, each=30, labelled=4, strangers=20):
+def made_photos(root, each=30, labelled=6, strangers=30):
     """Make a folder of images: labelled ones of each colour, others of it, and colours that have no class."""
     rng = np.random.default_rng(0)
     for name, colour in COLOURS.items():
@@ -66,8 +76,8 @@ class Server:
     """A running review."""
 
     def __init__(self, source, out, *words, program=SERVE):
-        arguments = [Path(__file__).parent, source, out] if program == SERVE else []
-        command = [sys.executable, "-c", program, *map(str, arguments)] if program else [sys.executable, *words]
+        command = [sys.executable, "-c", program, Path(__file__).parent, source, out] if program else words
+        command = list(map(str, command if program else [sys.executable, *words]))
         environment = {**os.environ, "SINKSHOT_THREADS": "1"}
         self.out = Path(out)
         self.process = subprocess.Popen(

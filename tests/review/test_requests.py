@@ -176,15 +176,15 @@ def test_a_second_server_on_the_same_folder_is_refused_by_name(server):
 
 def test_labels_and_repeated_requests_are_counted_once(server):
     before = server.state()["version"][0]
-    first = server.decide("label", "the-same-identity", items=[30, 31], label="red")
-    again = server.decide("label", "the-same-identity", items=[30, 31], label="red")
+    first = server.decide("label", "the-same-identity", items=[60, 61], label="red")
+    again = server.decide("label", "the-same-identity", items=[60, 61], label="red")
     assert first[1]["number"] == again[1]["number"] == before + 1
     assert (first[1]["new"], again[1]["new"]) == (True, False)
     server.fitted(before + 1)
     names = json.loads(server.ask("items")[1])["names"]
     assert server.state()["counts"]["accepted"] >= 2
     for _ in range(100):
-        if labels_of(server.out)[names[30]] == ("red", "accepted"):
+        if labels_of(server.out)[names[60]] == ("red", "accepted"):
             break
         threading.Event().wait(0.05)
-    assert labels_of(server.out)[names[31]] == ("red", "accepted")
+    assert labels_of(server.out)[names[61]] == ("red", "accepted")

@@ -168,8 +168,14 @@ export class ClassView extends GridView {
     return this.grid.order.filter((row) => this.store.state.sure[row] >= 1000 * threshold.value);
   }
 
-  // This class first, then those that are most often second here.
+  // This class first, then those that are most often second here; the keys keep their meaning while the view is open.
   choices() {
+    const best = this.ranked();
+    if (this.grid.order.length || this.names) this.names = [...new Set([...(this.names ?? []), ...best])];
+    return this.names ?? best;
+  }
+
+  ranked() {
     const { classes, second } = this.store.state;
     const times = new Array(classes.length).fill(0);
     for (const row of this.grid.order) if (second[row] >= 0) times[second[row]]++;

@@ -66,16 +66,18 @@ class QueueView {
 
   draw(detail) {
     const { state, items } = this.store;
-    const known = new Set(detail.classes.map(([name]) => name));
-    this.classes = [...detail.classes, ...state.classes.filter((name) => !known.has(name)).map((name) => [name, 0])];
-    this.names = this.classes.map(([name]) => name);
+    const shares = new Map([...detail.classes, ...state.classes.map((name) => [name, 0])].reverse());
+    const best = [...new Set([...detail.classes.map(([name]) => name), ...state.classes])];
+    // While an item is looked at, its keys keep their meaning, whatever a new fit says.
+    this.names = this.shown === detail.row ? [...new Set([...this.names, ...best])] : best;
     if (this.shown !== detail.row) {
+      this.offer = this.proposal();
       const text = items.kind === "texts" ? h("p", { className: "text" }, detail.text) : face(this.store, detail.row, { size: "large" });
       if (items.kind === "images") text.alt = detail.name;
       this.figure = h("figure", {}, text, h("figcaption", {}, detail.name));
       this.shown = detail.row;
     }
-    const list = h("div", { className: "choices", role: "group", ariaLabel: "Classes, the most probable first" }, this.classes.map(([name, share], index) => this.choice(name, share, index)));
+    const list = h("div", { className: "choices", role: "group", ariaLabel: "Classes, the most probable first" }, this.names.map((name, index) => this.choice(name, shares.get(name) ?? 0, index)));
     this.stage.replaceChildren(
       this.figure,
       h("div", { className: "beside" },
@@ -113,12 +115,12 @@ class QueueView {
   }
 
   accepting() {
-    const name = this.proposal();
+    const name = this.offer;
     return name === null ? "Accept" : `Accept ${name === OUTSIDER_NAME ? "unknown" : name}`;
   }
 
   actions() {
-    const proposal = this.proposal();
+    const proposal = this.offer;
     this.bar.replaceChildren(h("div", { className: "does" },
       button(this.accepting(), { key: "⏎", kind: "main", disabled: proposal === null, onclick: () => this.accept() }),
       button("Reject", { key: "x", disabled: proposal === null || proposal === OUTSIDER_NAME, onclick: () => this.reject() }),
@@ -138,17 +140,17 @@ class QueueView {
   }
 
   choose(index) {
-    if (this.names[index] !== undefined) this.decide({ kind: "label", label: this.names[index] });
+    if (this.shown === this.row && this.names[index] !== undefined) this.decide({ kind: "label", label: this.names[index] });
   }
 
   accept() {
-    const label = this.proposal();
-    if (label !== null) this.decide({ kind: "label", label });
+    const label = this.offer;
+    if (this.shown === this.row && label !== null) this.decide({ kind: "label", label });
   }
 
   reject() {
-    const label = this.proposal();
-    if (label !== null && label !== OUTSIDER_NAME) this.decide({ kind: "reject", label });
+    const label = this.offer;
+    if (this.shown === this.row && label !== null && label !== OUTSIDER_NAME) this.decide({ kind: "reject", label });
   }
 
   unknown() {
@@ -230,7 +232,7 @@ export class SuspiciousView extends QueueView {
   }
 
   accepting() {
-    return `Keep ${this.proposal()}`;
+    return `Keep ${this.offer}`;
   }
 
   nothing() {

@@ -16,6 +16,7 @@ export class Store extends EventTarget {
     this.items = null; // names, texts, kind
     this.state = null; // columns, queues, counts
     this.waiting = []; // decisions that are not on the disk yet
+    this.acknowledged = 0; // the newest decision that the server has
     this.failing = 0;
     this.details = new Map(); // row -> promise of what is known of it
     this.skipped = new Set();
@@ -62,7 +63,7 @@ export class Store extends EventTarget {
     this.fetching = true;
     try {
       const fresh = await ask("state");
-      if (!this.waiting.length) {
+      if (!this.waiting.length && fresh.version[0] >= this.acknowledged) {
         if (fresh.fit.number !== this.state.fit.number) this.details.clear();
         this.state = fresh;
         this.tell("state");
@@ -104,19 +105,21 @@ export class Store extends EventTarget {
           headers: { "content-type": "application/json" },
           body: JSON.stringify(this.waiting[0]),
         });
+        if (answer.status >= 500) throw new Error("busy or ending");
       } catch {
         this.unreached();
         await new Promise((done) => setTimeout(done, Math.min(LONGEST_WAIT, 250 * 2 ** Math.min(this.failing, 5))));
         continue;
       }
       performance.measure("decision", { start: begin, end: performance.now() });
-      this.waiting.shift();
       this.reached();
-      if (!answer.ok) {
-        const told = await answer.json().catch(() => ({}));
+      const told = await answer.json().catch(() => ({}));
+      if (answer.ok) this.acknowledged = Math.max(this.acknowledged, told.number);
+      else {
         this.dispatchEvent(new CustomEvent("refused", { detail: told.error || "the server refused it." }));
         this.state.version = [];
       }
+      this.waiting.shift();
       this.tell("saved");
     }
     this.refresh();
