@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -12,6 +13,7 @@ from sinkshot.errors import printable
 
 LINE_EVERY = 30.0
 """Seconds between two lines where standard error is not a terminal."""
+_SLOW = 2.0  # seconds of a step after which the next one is told
 
 
 class ProgressReporter:
@@ -39,6 +41,7 @@ class ProgressReporter:
     ) -> None:
         self._every, self._silent, self._clock = None if silent else every, silent, clock
         self._last = clock()
+        self._done = threading.Event()
         self._bars: Any = None
         if not silent and sys.stderr.isatty():
             from rich.console import Console
@@ -46,7 +49,7 @@ class ProgressReporter:
 
             columns = (TextColumn("{task.fields[title]}", markup=False), BarColumn(bar_width=16))
             text = TextColumn("{task.fields[text]}", markup=False)
-            self._bars = Progress(*columns, text, console=Console(stderr=True), transient=True)
+            self._bars = Progress(*columns, text, _clock(), console=Console(stderr=True), transient=True)
             self._bars.start()
 
     def bar(self, title: str = "", text: str = "") -> Callable[..., None]:
@@ -70,6 +73,30 @@ class ProgressReporter:
 
         return update
 
+    def stages(self, total: int) -> Callable[[str], None]:
+        """Add a bar of steps; call the result with what each does. How long a step has taken so far is shown, too."""
+        number, doing, began = 0, "", self._clock()
+        task: Any = None
+
+        def beat() -> None:
+            while self._every is not None and not self._done.wait(self._every):
+                self.say(f"{doing}, {duration(self._clock() - began)} so far")
+
+        def step(text: str) -> None:
+            nonlocal number, doing, began, task
+            slow, began = self._clock() - began > _SLOW, self._clock()
+            number, doing = number + 1, text
+            if self._bars is not None:
+                if task is None:
+                    task = self._bars.add_task("", total=total, title=f"step {number} of {total}", text="", clock=True)
+                self._bars.reset(task, completed=number - 1, title=f"step {number} of {total}", text=printable(text))
+            elif self._every is not None and (number == 1 or slow):
+                self.say(text)
+            if number == 1 and self._bars is None and self._every is not None:
+                threading.Thread(target=beat, daemon=True).start()
+
+        return step
+
     def say(self, message: str) -> None:
         """Print a line that stays."""
         if self._bars is not None:
@@ -79,6 +106,7 @@ class ProgressReporter:
 
     def close(self) -> None:
         """Remove the bars."""
+        self._done.set()
         if self._bars is not None:
             self._bars.stop()
 
@@ -87,6 +115,18 @@ class ProgressReporter:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+def _clock() -> Any:
+    """A column with the time of a running step."""
+    from rich.progress import ProgressColumn
+    from rich.text import Text
+
+    class Clock(ProgressColumn):
+        def render(self, task: Any) -> Text:
+            return Text(duration(task.elapsed or 0) if task.fields.get("clock") else "")
+
+    return Clock()
 
 
 def _count(done: int, total: int, speed: float) -> str:

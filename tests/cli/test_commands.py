@@ -218,3 +218,21 @@ def test_an_interrupted_evaluation_keeps_and_says_what_was_finished(npz):
     assert "interrupted" in done.stderr
     answer = json.loads(done.stdout)
     assert 0 < answer["episodes"] < 90_000_000
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("lab", ["label"]),
+        ("label --encoder effic", ["efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2"]),
+        ("label --encoder min", ["minilm"]),
+        ("extract --encoder min", []),
+        ("label --export hu", ["huggingface"]),
+        ("label --method sinks", ["sinkshot"]),
+    ],
+)
+def test_the_tab_key_completes_names(line, found):
+    script = "import sys; sys.argv = ['sinkshot']; from sinkshot.cli import main; main()"
+    words = {"COMP_WORDS": f"sinkshot {line}", "COMP_CWORD": str(len(line.split()))}
+    done = run_program(sys.executable, "-c", script, _SINKSHOT_COMPLETE="complete_bash", **words)
+    assert done.stdout.split() == found

@@ -114,7 +114,7 @@ def test_empty_texts_are_left_out(tmp_path):
         ("a.csv", "f,label\n0.5,x\nnan,y\n", r"row 1, column 0 .* is nan"),
         ("a.csv", "sentence,label\nhello,x\n", r"no column of numbers.*--text sentence"),
         ("a.csv", "", "is empty"),
-        ("a.jsonl", "{}\nnonsense\n", r"line 2 is not JSON"),
+        ("a.jsonl", "{}\nnonsense\n", r"line 2 .*not valid JSON"),
         ("a.jsonl", "[1]\n", r"line 1 is not a JSON object"),
         ("a.parquet", "nonsense", r"not a Parquet file"),
         ("a.npz", "nonsense", r"a\.npz"),

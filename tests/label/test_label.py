@@ -49,7 +49,7 @@ def test_a_folder_of_classes_and_a_pool_is_labelled(photos, tmp_path):
     page = (tmp_path / "labels" / "report.html").read_text()
     assert "data:image/jpeg" in page
     legend = page.partition('<ul class="key">')[2].partition("</ul>")[0]
-    assert re.findall("<span>(.*?)</span>", legend) == sorted(COLOURS)
+    assert re.findall("<span>(.*?)</span>", legend) == [*sorted(COLOURS), "label given"]
     assert "http" not in page.replace("http://www.w3.org", "")
     probabilities = pd.read_parquet(tmp_path / "labels" / "probabilities.parquet")
     assert len(probabilities) == 69
@@ -208,6 +208,45 @@ def test_one_class_no_class_and_no_images_get_an_answer_or_a_sentence(photos, tm
         run(tmp_path / "nothing")
     with pytest.raises(InputError, match="no file or folder"):
         run(tmp_path / "nowhere")
+
+
+def test_without_labels_the_files_say_what_to_label_first_and_read_back(photos, tmp_path):
+    for name in COLOURS:
+        for path in (photos / name).iterdir():
+            path.unlink()
+    out = tmp_path / "labels"
+    found = run(photos, out=out, next_count=6)
+    rows = read(out / "labels.csv")
+    assert [row["file_name"] for row in rows] == list(found.items.names)
+    assert not any(value for row in rows for name, value in row.items() if name != "file_name")
+    assert json.loads((out / "summary.json").read_text())["next"] == found.summary["next"]
+    page = (out / "report.html").read_text()
+    assert "Label these first" in page
+    assert page.count("data:image/jpeg") == 6
+    assert all(name in page for name in found.summary["next"])
+    filled = out / "filled.csv"  # as a person fills it in
+    lines = (out / "labels.csv").read_text().splitlines()
+    for name in found.summary["next"]:
+        colour = name.split("/")[-1].split("-")[0]
+        lines = [
+            line.replace(f"{name},", f"{name},{colour}", 1) if line.startswith(f"{name},") else line for line in lines
+        ]
+    filled.write_text("\n".join(lines) + "\n")
+    again = run(photos, labels=filled)
+    assert again.answers.sources.count("given") == 6
+    assert right(again) == 1
+
+
+def test_answers_of_an_earlier_run_inside_the_folder_are_no_class(photos):
+    first = run(photos, out=photos / "labels", export=("folders",))
+    told = []
+    found = run(photos, out=photos / "others", tell=told.append)
+    assert found.items.names == first.items.names
+    assert "the folder labels/ holds answers of an earlier run and is not looked into." in told
+    (photos / "cats").mkdir()
+    (photos / "cats" / "summary.json").write_text('{"kind": "of cats"}')
+    paint(photos / "cats" / "0.png", COLOURS["red"], np.random.default_rng(0))
+    assert "cats" in run(photos, out=photos / "others").summary["classes"]
 
 
 def test_the_front_door_labels_too(photos):

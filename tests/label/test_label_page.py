@@ -60,8 +60,8 @@ def test_the_page_fits_wide_and_narrow_screens_in_light_and_dark(pages, browser_
 @pytest.mark.slow
 def test_every_class_is_reached_from_the_top(pages, browser_page):
     page = browser_page(pages / "images" / "report.html", width=1400)
-    assert page.locator(".jump a").all_inner_texts()[:3] == ["blue <b>&", "green <b>&", "red <b>&"]
-    for link in page.locator(".jump a").all():
+    assert page.locator(".tiles .class").all_inner_texts()[:3] == ["blue <b>&", "green <b>&", "red <b>&"]
+    for link in page.locator(".tiles a, .jump a").all():
         assert page.locator(link.get_attribute("href")).count() == 1
     assert "wrong.png" in page.locator("section[aria-labelledby=suspicious]").text_content()
     assert "notes.txt" in page.locator("section[aria-labelledby=left-out]").text_content()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sinkshot.cli import completion
 from sinkshot.cli import shared_options as shared
 from sinkshot.cli._console import guarded, out, print_json, say
 from sinkshot.cli.set_option import parse_settings, parse_value
@@ -27,7 +28,11 @@ def extract(  # long: one parameter for each option
         str, typer.Option("--out", help="Feature bank to write, .safetensors; or a folder or address, in parts.")
     ],
     encoder: Annotated[
-        str | None, typer.Option(help="Encoder, as `sinkshot label` takes it: efficientnet-lite0, timm:NAME, a file.")
+        str | None,
+        typer.Option(
+            help="Encoder, as `sinkshot label` takes it: efficientnet-lite0, timm:NAME, a file.",
+            autocompletion=completion.image_encoders,
+        ),
     ] = None,
     weights: Annotated[Path | None, typer.Option(help="Weights: .safetensors, .pt, .pth, .tar or .onnx.")] = None,
     backbone: Annotated[

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from sinkshot.cli import completion
 from sinkshot.cli import shared_options as shared
 from sinkshot.cli._console import guarded, out, print_json, say
 from sinkshot.errors import InputError
@@ -20,15 +21,23 @@ def label(  # long: one parameter for each option
     text: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column that holds texts.")] = None,
     encoder: Annotated[
         str | None,
-        typer.Option(help="efficientnet-lite0, minilm, a .safetensors or .onnx file, timm:NAME, ..."),
+        typer.Option(
+            help="efficientnet-lite0, minilm, a .safetensors or .onnx file, timm:NAME, ...",
+            autocompletion=completion.encoders,
+        ),
     ] = None,
-    method: Annotated[str, typer.Option(help="Method; see `sinkshot methods`.")] = "sinkshot",
+    method: Annotated[
+        str, typer.Option(help="Method; see `sinkshot methods`.", autocompletion=completion.methods)
+    ] = "sinkshot",
     unknown: Annotated[
         float, typer.Option(help="Reject items that belong to no class with a probability above this; 1 rejects none.")
     ] = 0.5,
     next_count: Annotated[int, typer.Option("--next", help="How many items to suggest for labelling next.")] = 10,
     target: Annotated[Path, typer.Option("--out", help="Folder for the results.")] = Path("labels"),
-    export: Annotated[list[str] | None, typer.Option(help="label-studio, folders or huggingface; repeatable.")] = None,
+    export: Annotated[
+        list[str] | None,
+        typer.Option(help="label-studio, folders or huggingface; repeatable.", autocompletion=completion.exports),
+    ] = None,
     cache: Annotated[
         Path | None, typer.Option(help="Folder to cache features in.  [default: beside the input]")
     ] = None,
@@ -81,7 +90,7 @@ def label(  # long: one parameter for each option
         _review(source, port=port, open_browser=not no_open, **options)
         return
     with ProgressReporter(every=LINE_EVERY) as progress:
-        options |= {"tell": progress.say, "progress": progress.bar("encoding")}
+        options |= {"tell": progress.say, "progress": progress.bar("encoding"), "stage": progress.stages(5)}
         found = run(source, export=tuple(export or ()), save=save, model=model, **options)
     if as_json:
         print_json(found.summary)
@@ -122,6 +131,7 @@ def _print(summary: dict[str, Any], target: Path) -> None:
         say("no item has a label yet. Label these first, a few of each class, and run the same command again:")
         for name in summary["next"]:
             out().print(name)
+        say(f"to fill in: {target}/labels.csv, report: {target}/report.html")
         return
     from rich.table import Table
 

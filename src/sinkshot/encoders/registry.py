@@ -84,6 +84,12 @@ def _discover() -> None:
         importlib.import_module(f"sinkshot.encoders.{module.name}")
 
 
+def registered() -> tuple[str, ...]:
+    """Return the names, prefixes and suffixes of all encoders."""
+    _discover()
+    return tuple(ENCODERS)
+
+
 DEFAULTS: dict[Modality, str] = {"image": "efficientnet-lite0", "text": "minilm"}
 
 

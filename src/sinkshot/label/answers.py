@@ -9,18 +9,21 @@ from typing import Any
 
 import numpy as np
 
+from sinkshot import __version__
 from sinkshot.files import replacing
 from sinkshot.label.engine import Answers
-from sinkshot.label.items import Items
+from sinkshot.label.items import SUMMARY, Items
 from sinkshot.label.spreadsheet import safe_path, safe_text, write_rows
 
 COLUMNS = ("label", "confidence", "unknown", "second", "margin", "source")
 MOST_LEFT_OUT = 1_000  # things left out that the summary names
 
 
-def labels_csv(items: Items, answers: Answers) -> bytes:
-    """Return labels.csv: one line for every item, in input order."""
+def labels_csv(items: Items, answers: Answers | None) -> bytes:
+    """Return labels.csv: one line for every item, in input order; without answers, labels are there to be filled in."""
     written = safe_path if items.column == "file_name" else safe_text
+    if answers is None:
+        return write_rows((items.column, *COLUMNS), [(written(name), *[""] * len(COLUMNS)) for name in items.names])
     ranked, confidence = answers.ranked, answers.confidence
     rows = []
     for i, name in enumerate(items.names):
@@ -38,6 +41,7 @@ def summary(items: Items, answers: Answers | None, **facts: Any) -> dict[str, An
     """Return summary.json, which is also what `--json` prints."""
     left_out = [{"name": one.name, "reason": one.reason} for one in items.left_out]
     base: dict[str, Any] = {
+        "made_by": f"sinkshot {__version__} label",
         "kind": items.kind,
         "items": len(items),
         "left_out": len(left_out),
@@ -79,11 +83,14 @@ def summary(items: Items, answers: Answers | None, **facts: Any) -> dict[str, An
     }
 
 
-def write(folder: Path, items: Items, answers: Answers, told: dict[str, Any]) -> None:
-    """Write labels.csv, probabilities.parquet and summary.json into a folder that exists."""
+def write(folder: Path, items: Items, answers: Answers | None, told: dict[str, Any]) -> None:
+    """Write labels.csv, summary.json and, where there are answers, probabilities.parquet into a folder that exists."""
     _replace(folder / "labels.csv", labels_csv(items, answers))
-    _replace(folder / "summary.json", (json.dumps(told, indent=2) + "\n").encode())
-    _probabilities(folder / "probabilities.parquet", items, answers)
+    _replace(folder / SUMMARY, (json.dumps(told, indent=2) + "\n").encode())
+    if answers is None:
+        (folder / "probabilities.parquet").unlink(missing_ok=True)  # of an earlier run
+    else:
+        _probabilities(folder / "probabilities.parquet", items, answers)
 
 
 def _replace(path: Path, content: bytes) -> None:

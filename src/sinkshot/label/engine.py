@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,8 @@ from sinkshot.estimators.few_shot import FewShotClassifier
 from sinkshot.label.items import OUTSIDER, Items
 
 Floats = NDArray[np.floating[Any]]
+Stage = Callable[[str], None]  # called with what is being done
+SURE = 0.995  # a confidence that is shown as 100 %: a label would add nothing
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,13 @@ class Answers:
 
 
 def classify(
-    items: Items, features: Floats, *, method: str = "sinkshot", unknown: float | None = 0.5, next_count: int = 10
+    items: Items,
+    features: Floats,
+    *,
+    method: str = "sinkshot",
+    unknown: float | None = 0.5,
+    next_count: int = 10,
+    stage: Stage = lambda _: None,
 ) -> Answers:
     """Label the items.
 
@@ -73,7 +81,10 @@ def classify(
         Items whose probability of belonging to no class is above this are rejected; None rejects nothing.
     next_count : int
         How many items to suggest for labelling next.
+    stage : callable, optional
+        Called with what is being done.
     """
+    stage(f"fitting {method} to {len(items):,} rows of {features.shape[1]:,} features")
     labels = [label or None for label in items.labels]
     model = FewShotClassifier(method, unknown=unknown)
     with warnings.catch_warnings(record=True) as caught:
@@ -84,14 +95,17 @@ def classify(
     unknowns = getattr(model, "unknown_", np.zeros(len(items)))
     best = model.classes_[model.label_distributions_.argmax(axis=1)]
     found, sources = labels_and_sources(items, best, unknown, unknowns)
+    stage("checking the given labels")
+    suspicious = suspicious_labels(items, model, features)
+    stage("choosing what to label next")
     return Answers(
         classes=tuple(str(name) for name in model.classes_),
         probabilities=model.label_distributions_,
         unknown=unknowns,
         labels=found,
         sources=sources,
-        suspicious=suspicious_labels(items, model, features),
-        next_rows=tuple(int(row) for row in what_to_label_next(model, items.labels, next_count)),
+        suspicious=suspicious,
+        next_rows=tuple(what_to_label_next(model, items.labels, next_count)),
         model=model,
         warnings=said,
     )
@@ -137,6 +151,14 @@ def suspicious_labels(items: Items, model: FewShotClassifier, features: Floats) 
 
 
 def what_to_label_next(model: FewShotClassifier, labels: Sequence[str | None], count: int) -> list[int]:
-    """Return the rows whose labels would help most."""
-    open_rows = np.array([label is None for label in labels])
-    return [int(row) for row in model.suggest(min(count, int(open_rows.sum())))]
+    """Return the rows whose labels would help most; rows that are sure already are left out."""
+    unknown = getattr(model, "unknown_", np.zeros(len(labels)))
+    sure = np.maximum(model.label_distributions_.max(axis=1) * (1 - unknown), unknown)  # [n]
+    open_rows = np.array([label is None for label in labels]) & (sure < SURE)
+    count = min(count, int(open_rows.sum()))
+    if count < 1:
+        return []
+    asked = min(4 * count + 50, sum(label is None for label in labels))  # sure rows are dropped from these
+    chosen = [int(row) for row in model.suggest(asked) if open_rows[row]][:count]
+    doubtful = np.argsort(np.where(open_rows, sure, np.inf), kind="stable")[: 2 * count]
+    return [*chosen, *(int(row) for row in doubtful if open_rows[row] and int(row) not in chosen)][:count]

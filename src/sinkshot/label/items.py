@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 Kind = Literal["images", "texts", "embeddings"]
 OUTSIDER = "_none"  # the label of an item that is known to belong to no class
+SUMMARY = "summary.json"  # by which a folder of answers is recognised
 
 
 @dataclass(frozen=True)

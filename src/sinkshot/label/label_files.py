@@ -36,8 +36,8 @@ def read(path: Path) -> dict[str, Given]:
     found: dict[str, Given] = {}
     faults = []
     for line, row in rows:
-        source = row[columns["source"]].strip() if "source" in columns else "given"
-        if source not in SOURCES and source:
+        source = (row[columns["source"]].strip() if "source" in columns else "") or "given"
+        if source not in SOURCES:
             raise InputError(f"{path}, line {line}: {unknown_name('source', source, SOURCES)}")
         label = plain_text(row[columns["label"]]).strip()
         if not label or source not in _TRUSTED:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,9 +15,9 @@ from numpy.typing import NDArray
 from sinkshot import __version__
 from sinkshot.encoders.images import as_seen
 from sinkshot.foreign.pictures import picture, room_for
+from sinkshot.label import page_figures as figures
 from sinkshot.label.engine import Answers
 from sinkshot.label.items import Items
-from sinkshot.report.figures.svg import SERIES, Key, Panel, marker_sign, panel
 from sinkshot.report.page import write_page
 
 if TYPE_CHECKING:
@@ -25,10 +26,11 @@ if TYPE_CHECKING:
 SHOWN = 8  # items of each class, most and least certain
 MOST_CARDS = 1_200  # items with a thumbnail on one page
 SIDE = 96  # pixels of a thumbnail
+_TILE = 112  # pixels of the image that stands for a class
 _LONGEST = 240  # characters of a text
-_MAP_POINTS = 4_000
-_REJECTED = SERIES[4]  # colour of rejected items on the map
-_MOST_KEYS = 35  # classes whose marks on the map differ
+_ACCEPT = (0.99, 0.95, 0.9, 0.8, 0.5)  # confidences from which labels might be taken as they are
+_CLOSE = 0.2  # two best classes closer than this are in doubt
+_MOST_CONFUSED = 8  # pairs of classes
 
 
 @dataclass(frozen=True)
@@ -36,36 +38,49 @@ class Card:
     """One item as it is shown."""
 
     name: str
-    picture: str  # data address, or empty
-    text: str
-    label: str
-    confidence: float
-    note: str = ""
+    picture: str = ""  # data address
+    text: str = ""
+    label: str = ""
+    confidence: float = 0.0
+    second: str = ""  # the next best class
+    second_confidence: float = 0.0
+
+    @property
+    def shown(self) -> str:
+        """The name without its folders."""
+        return self.name.rpartition("/")[2] or self.name
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """How many labels are at least so sure, and how many of them the confidences expect to be right."""
+
+    threshold: float
+    count: int
+    share: float
+    expected: float
+
+
+@dataclass(frozen=True)
+class Confused:
+    """Two classes, their numbers on the page, and how many items are in doubt between them."""
+
+    first: str
+    second: str
+    first_number: int
+    second_number: int
+    count: int
 
 
 def write(path: Path, found: Labelled) -> None:
-    """Write the page of a labelled input."""
+    """Write the page of a labelled input, or of one without labels: what to label first."""
     if found.answers is None:
+        _write_first(path, found)
         return
     items, answers = found.items, found.answers
     cards = _Cards(items, answers)
-    order = np.argsort(-answers.confidence, kind="stable")
     predicted = np.array([source == "predicted" for source in answers.sources])
     labels = np.array(answers.labels, dtype=object)
-    classes = []
-    shown = max(2, min(SHOWN, MOST_CARDS // max(1, 2 * len(answers.classes))))
-    for name in answers.classes:
-        rows = [int(row) for row in order if predicted[row] and labels[row] == name]
-        sure, doubtful = rows[:shown], rows[shown:][-shown:][::-1]
-        classes.append(
-            {
-                "name": name,
-                "count": int(np.sum(labels == name)),
-                "estimated": found.summary["estimated_sizes"].get(name),
-                "sure": [cards.card(row) for row in sure],
-                "doubtful": [cards.card(row) for row in doubtful],
-            }
-        )
     rejected = [int(row) for row in np.argsort(-answers.unknown, kind="stable") if not labels[row]]
     write_page(
         path,
@@ -73,17 +88,89 @@ def write(path: Path, found: Labelled) -> None:
         sinkshot=__version__,
         kind=items.kind,
         summary=found.summary,
-        classes=classes,
+        classes=_classes(found, answers, cards, predicted, labels),
+        accept=_accept(answers.confidence[predicted & (labels != "")]),
+        confused=_confused(answers, predicted),
         unknown=[cards.card(row) for row in rejected[: 3 * SHOWN]],
         unknown_count=len(rejected),
         suspicious=[
             (cards.card(one.row), one, [cards.card(row) for row in one.neighbours]) for one in answers.suspicious[:20]
         ],
-        next_items=[cards.card(row) for row in answers.next_rows],
+        suspicious_count=len(answers.suspicious),
+        next_items=[cards.card(row) for row in answers.next_rows[: 3 * SHOWN]],
         left_out=items.left_out[:100],
-        panels=_panels(found, answers, predicted),
-        key=_key(answers),
+        panels=figures.panels(items.kind, found.features, answers, predicted),
+        key=figures.key(answers),
     )
+
+
+def _write_first(path: Path, found: Labelled) -> None:
+    items, numbers = found.items, {name: row for row, name in enumerate(found.items.names)}
+    rows = [numbers[name] for name in found.summary["next"]]
+    write_page(
+        path,
+        "label_first.html.jinja",
+        sinkshot=__version__,
+        kind=items.kind,
+        summary=found.summary,
+        next_items=[Card(items.names[row], _picture(items, row), _text(items, row)) for row in rows],
+        left_out=items.left_out[:100],
+        panels=[figures.pool_map(items.kind, found.features, rows)],
+        key=[],
+    )
+
+
+def _classes(
+    found: Labelled, answers: Answers, cards: _Cards, predicted: NDArray[np.bool_], labels: NDArray[np.object_]
+) -> list[dict[str, Any]]:
+    """What the page says of each class: its size, and its most and least certain items."""
+    order = np.argsort(-answers.confidence, kind="stable")
+    shown = max(2, min(SHOWN, MOST_CARDS // max(1, 2 * len(answers.classes))))
+    counts = Counter(answers.labels)
+    most = max([counts[name] for name in answers.classes], default=1) or 1
+    rows_of: dict[str, list[int]] = {name: [] for name in answers.classes}
+    for row in order:
+        if predicted[row] and labels[row] in rows_of:
+            rows_of[labels[row]].append(int(row))
+    told = []
+    for name, rows in rows_of.items():
+        given = np.flatnonzero(~predicted & (labels == name))
+        face = int(given[0]) if len(given) else rows[0] if rows else None
+        told.append(
+            {
+                "name": name,
+                "count": counts[name],
+                "share": counts[name] / most,
+                "given": len(given),
+                "estimated": found.summary["estimated_sizes"].get(name),
+                "picture": "" if face is None or not found.items.paths else _address(found.items.paths[face], _TILE),
+                "sure": [cards.card(row) for row in rows[:shown]],
+                "doubtful": [cards.card(row) for row in rows[shown:][-shown:][::-1]],
+            }
+        )
+    return told
+
+
+def _accept(confidence: NDArray[Any]) -> list[Accepted]:
+    """How many of the predicted labels reach each confidence, and what share of them is expected to be right."""
+    found = []
+    for threshold in _ACCEPT if len(confidence) else ():
+        sure = confidence[confidence >= threshold]
+        expected = float(sure.mean()) if len(sure) else 0.0
+        found.append(Accepted(threshold, len(sure), len(sure) / len(confidence), expected))
+    return found
+
+
+def _confused(answers: Answers, predicted: NDArray[np.bool_]) -> list[Confused]:
+    """Pairs of classes between which most items are in doubt."""
+    if len(answers.classes) < 2:
+        return []
+    ranked = answers.ranked[:, :2]
+    best = np.take_along_axis(answers.probabilities, ranked, axis=1)
+    kept = predicted & (best[:, 0] - best[:, 1] < _CLOSE) & np.array([bool(label) for label in answers.labels])
+    pairs = Counter(tuple(sorted(map(int, pair))) for pair in ranked[kept])
+    names = answers.classes
+    return [Confused(names[a], names[b], a + 1, b + 1, count) for (a, b), count in pairs.most_common(_MOST_CONFUSED)]
 
 
 class _Cards:
@@ -91,19 +178,36 @@ class _Cards:
 
     def __init__(self, items: Items, answers: Answers) -> None:
         self.items, self.answers, self.confidence = items, answers, answers.confidence
+        self.ranked = answers.ranked
 
     def card(self, row: int) -> Card:
-        """Return the card of an item."""
-        items = self.items
-        text = items.texts[row][:_LONGEST] if items.texts else ""
-        shown = thumbnail(items.paths[row]) if items.paths else ""
-        label = self.answers.labels[row] or "unknown"
-        return Card(items.names[row], shown, text, label, float(self.confidence[row]))
+        """Return the card of an item; one that is not sure has its next best class too."""
+        items, answers = self.items, self.answers
+        own, second, chance = float(self.confidence[row]), "", 0.0
+        rejected = not answers.labels[row]
+        if answers.sources[row] == "predicted" and len(answers.classes) > 1:
+            other = int(self.ranked[row, 0 if rejected else 1])
+            chance = float(answers.probabilities[row, other] * (1 - answers.unknown[row]))
+            second = answers.classes[other] if chance >= 0.005 else ""
+        label = answers.labels[row] or "none of these"
+        return Card(items.names[row], _picture(items, row), _text(items, row), label, own, second, chance)
+
+
+def _picture(items: Items, row: int) -> str:
+    return thumbnail(items.paths[row]) if items.paths else ""
+
+
+def _text(items: Items, row: int) -> str:
+    return items.texts[row][:_LONGEST] if items.texts else ""
 
 
 def thumbnail(path: Path) -> str:
     """Return a small JPEG of an image as a data address; empty where it cannot be read any more."""
-    small = jpeg(path, 2 * SIDE)
+    return _address(path, 2 * SIDE)
+
+
+def _address(path: Path, side: int) -> str:
+    small = jpeg(path, side)
     return "" if small is None else f"data:image/jpeg;base64,{base64.b64encode(small).decode()}"
 
 
@@ -119,67 +223,3 @@ def jpeg(path: Path, side: int) -> bytes | None:
     except Exception:  # Pillow's decoders raise almost anything at a damaged file
         return None
     return stream.getvalue()
-
-
-def _panels(found: Labelled, answers: Answers, predicted: NDArray[np.bool_]) -> list[Panel]:
-    """A histogram of the confidence, and a map of the pool in two dimensions."""
-
-    def confidence(axes: Any) -> None:
-        axes.hist(answers.confidence[predicted], bins=np.linspace(0, 1, 21), color=SERIES[0])
-        axes.set_xlabel("confidence")
-        axes.set_ylabel(found.items.kind)
-
-    points, rows = _plane(found.features, answers.model)
-    best = answers.probabilities.argmax(axis=1)[rows]
-    rejected = np.array([not answers.labels[row] for row in rows])
-
-    def plane(axes: Any) -> None:
-        for number in range(len(answers.classes)):
-            mask = (best == number) & ~rejected
-            marker, colour = _mark(number)
-            axes.scatter(*points[mask].T, s=9, marker=marker, c=colour, linewidths=0, alpha=0.6)
-        axes.scatter(*points[rejected].T, s=12, marker="x", c=_REJECTED, linewidths=0.8)
-        axes.set_xticks([])
-        axes.set_yticks([])
-
-    size = f"{int(predicted.sum()):,} predicted {found.items.kind}"
-    return [
-        panel("confidence", "Confidence", f"Histogram of the confidence of {size}", confidence),
-        panel(
-            "map",
-            "Map of the pool",
-            "The pool in two dimensions, by predicted class; rejected items are crosses",
-            plane,
-        ),
-    ]
-
-
-def _mark(number: int) -> tuple[str, str]:
-    """Return the marker and the colour of a class on the map."""
-    return "osv^DPX"[number // len(SERIES) % 7], SERIES[number % len(SERIES)]
-
-
-def _key(answers: Answers) -> list[Key]:
-    """The legend of the map: the classes, unless they are too many, and the cross of rejected items."""
-    names = answers.classes if len(answers.classes) <= _MOST_KEYS else ()
-    key = [Key(marker_sign(*_mark(number)), name) for number, name in enumerate(names)]
-    rejected = any(not label for label in answers.labels)
-    return [*key, Key(marker_sign("x", _REJECTED, hollow=True), "rejected")] if rejected else key
-
-
-def _plane(features: NDArray[Any], model: Any) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Two directions in which the class means differ most, of at most a few thousand rows."""
-    rows = np.arange(0, len(features), -(-len(features) // _MAP_POINTS))
-    x = np.asarray(features[rows], dtype=np.float64)
-    x = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
-    x = x - x.mean(axis=0)
-    means = x
-    if model is not None and model.label_distributions_.shape[1] > 2:
-        weights = model.label_distributions_[rows].astype(np.float64)
-        means = (weights.T @ x) / np.maximum(weights.sum(axis=0)[:, None], 1e-12)
-        means = means - means.mean(axis=0)
-    _, _, directions = np.linalg.svd(means, full_matrices=False)
-    plane = x @ directions[:2].T
-    if plane.shape[1] < 2:
-        plane = np.column_stack([plane, np.zeros((len(plane), 2 - plane.shape[1]))])
-    return plane, rows

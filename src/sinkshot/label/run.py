@@ -22,7 +22,7 @@ from sinkshot.label import decisions as reviewed
 from sinkshot.label import exports, inputs, page
 from sinkshot.label.cache import NAME, FeatureCache
 from sinkshot.label.encode import encode
-from sinkshot.label.engine import Answers, by_model, classify
+from sinkshot.label.engine import Answers, Stage, by_model, classify
 from sinkshot.label.items import Items
 
 _CELL = 24  # bytes for an item and a class: probabilities, without the item itself, and their order
@@ -108,6 +108,7 @@ def label(
     model: str | os.PathLike[str] | None = None,
     tell: Tell | None = None,
     progress: Progress | None = None,
+    stage: Stage | None = None,
     **encoder_options: Any,
 ) -> Labelled:
     """Label images, texts or embeddings from the few labels that some of them have.
@@ -139,8 +140,8 @@ def label(
         A safetensors file that keeps the fitted classifier, for items that come later.
     model : path, optional
         A classifier that `save` kept: items are labelled by it, and none needs a label.
-    tell, progress : callable, optional
-        Called with sentences, and with the number of items encoded and of all.
+    tell, progress, stage : callable, optional
+        Called with sentences, with the number of items encoded and of all, and with what is being done.
     **encoder_options
         Further options of `sinkshot.encoders.load`.
 
@@ -163,7 +164,7 @@ def label(
     >>> bool(np.mean(found.to_frame()["label"] == truth) > 0.9)
     True
     """
-    tell = tell or (lambda _: None)
+    tell, stage = tell or (lambda _: None), stage or (lambda _: None)
     folder = None if out is None else Path(out)
     exports.check(tuple(export))
     fitted = None if model is None else FewShotClassifier.load(model)
@@ -179,13 +180,16 @@ def label(
         _must_fit(fitted, facts, features.shape[1])
         answers = by_model(items, features, fitted, unknown)
     elif not items.classes:
+        stage("choosing what to label first")
         told = files.summary(items, None, **facts, next=_first(items, features, next_count))
-        return Labelled(items, None, told, features)
+        labelled = Labelled(items, None, told, features)
+        if folder is not None:
+            _write(folder, labelled, stage)
+        return labelled
     else:
         room = _CELL * len(items) * len(items.classes)
         admit(room, features.nbytes, f"{_shown(source)}: {len(items):,} items in {len(items.classes):,} classes")
-        tell(f"fitting {method} to {len(items):,} rows of {features.shape[1]:,} features")
-        answers = classify(items, features, method=method, unknown=unknown, next_count=next_count)
+        answers = classify(items, features, method=method, unknown=unknown, next_count=next_count, stage=stage)
     answers = reviewed.rule_out(answers, ruled_out, unknown)
     told = files.summary(items, answers, method=method, threshold=unknown, **facts)
     if save is not None and answers.model is not None:
@@ -194,9 +198,7 @@ def label(
         tell(f"the classifier is kept in {save}; label new items with --model {save}")
     labelled = Labelled(items, answers, told, features)
     if folder is not None:
-        _make(folder)
-        files.write(folder, items, answers, told)
-        page.write(folder / "report.html", labelled)
+        _write(folder, labelled, stage)
         for sentence in exports.write(tuple(export), folder, items, answers):
             tell(sentence)
     return labelled
@@ -285,11 +287,16 @@ def _first(items: Items, features: NDArray[Any], count: int) -> list[str]:
     return [items.names[row] for row in first_rows(features, min(count, len(items)))]
 
 
-def _make(folder: Path) -> None:
+def _write(folder: Path, labelled: Labelled, stage: Stage) -> None:
+    """Write the files and the page."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"the folder {folder} cannot be made: {error.strerror or error}.") from None
+    stage("writing labels.csv")
+    files.write(folder, labelled.items, labelled.answers, labelled.summary)
+    stage("writing report.html")
+    page.write(folder / "report.html", labelled)
 
 
 def _shown(source: Any) -> str:

@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from sinkshot.errors import InputError, printable
+from sinkshot.foreign.limits import LIST
 from sinkshot.foreign.pictures import suffixes
-from sinkshot.label.items import OUTSIDER, Items, LeftOut
+from sinkshot.foreign.texts import json_value, text
+from sinkshot.label.items import OUTSIDER, SUMMARY, Items, LeftOut
 
 POOL = ("_unlabeled", "_unlabelled")
 ALSO_POOL = ("unlabeled", "unlabelled", "unknown")  # taken as the pool, with a notice
@@ -20,8 +22,9 @@ _NOTICE = "the folder {0}/ is taken as images without a label yet; {1}/ says so 
 def read(root: Path, skip: Path | None = None) -> Items:
     """List the images below a folder; the first folder of an image's path is its class."""
     left_out: list[LeftOut] = []
+    answers: list[str] = []
     names, paths, labels, pools = [], [], [], set()
-    for path in _files(root, skip, left_out):
+    for path in _files(root, skip, left_out, answers):
         relative = path.relative_to(root)
         name = relative.as_posix()
         if not _is_utf8(name):
@@ -47,7 +50,10 @@ def read(root: Path, skip: Path | None = None) -> Items:
         accepted=np.zeros(len(names), dtype=bool),
         paths=tuple(paths),
         left_out=tuple(left_out),
-        notices=tuple(_NOTICE.format(name, POOL[0]) for name in sorted(pools)),
+        notices=(
+            *(_NOTICE.format(name, POOL[0]) for name in sorted(pools)),
+            *(f"the folder {name}/ holds answers of an earlier run and is not looked into." for name in answers),
+        ),
         root=root,
         column="file_name",
     )
@@ -62,7 +68,16 @@ def _is_utf8(name: str) -> bool:
     return True
 
 
-def _files(root: Path, skip: Path | None, left_out: list[LeftOut]) -> Iterator[Path]:
+def _holds_answers(folder: Path) -> bool:
+    """Whether `label` wrote this folder, by its summary.json."""
+    try:
+        told = json_value(text(folder / SUMMARY, LIST), limit=LIST)
+    except (OSError, InputError):
+        return False
+    return isinstance(told, dict) and {"kind", "items", "left_out_items"} <= set(told)
+
+
+def _files(root: Path, skip: Path | None, left_out: list[LeftOut], answers: list[str]) -> Iterator[Path]:
     """Yield files below a folder in the order of their names; each folder once, whatever links lead to it."""
     seen: set[tuple[int, int]] = set()
     skipped = None if skip is None else skip.resolve()
@@ -77,6 +92,9 @@ def _files(root: Path, skip: Path | None, left_out: list[LeftOut]) -> Iterator[P
         if (facts.st_dev, facts.st_ino) in seen or folder.resolve() == skipped:
             return
         seen.add((facts.st_dev, facts.st_ino))
+        if folder != root and any(entry.name == SUMMARY for entry in entries) and _holds_answers(folder):
+            answers.append(printable(folder.relative_to(root).as_posix()))
+            return
         folders = []
         for entry in entries:
             if entry.name.startswith("."):
