@@ -10,8 +10,9 @@ import pytest
 
 import sinkshot
 from sinkshot.errors import InputError
+from sinkshot.studies.bank_source import find_bank
 from sinkshot.studies.catalogue import Catalogue, Missing, file_name
-from sinkshot.studies.study import BankKey
+from sinkshot.studies.study import BankKey, runs
 
 BUNDLED = BankKey("cifar-fs", ("wrn-28-10",))
 
@@ -220,6 +221,22 @@ def test_a_checkout_brings_its_own_banks_unless_the_environment_names_others(mon
     for backbone in ("wrn-28-10", "resnet18", "resnet12"):
         assert BankKey("cifar-fs", (backbone,)) in shipped
     assert {BankKey("cub", ("wrn-28-10",)), BankKey("cub", ("wrn-28-10",), trained_on="cifar-fs")} <= shipped
+
+
+def test_leaderboards_cover_four_banks_of_a_checkout_and_studies_find_the_others(monkeypatch):
+    monkeypatch.delenv("SINKSHOT_BANKS")
+    catalogue = Catalogue()
+    plain = [key for key in catalogue.present() if key.split == "novel" and key.trained_on is None]
+    covered = {(key.data_set, *key.backbones) for key in plain if catalogue.takes_transfer(key)}
+    cifar_fs = {("cifar-fs", backbone) for backbone in ("wrn-28-10", "resnet18", "resnet12")}
+    assert covered == {*cifar_fs, ("cub", "wrn-28-10")}
+    assert {BankKey("cub", ("resnet18",)), BankKey("cub", ("resnet12",)), BankKey("cifar-fs", ("densenet121",))} <= {
+        *plain
+    }
+    six = find_bank(BankKey("cifar-fs", runs("resnet12", 6)), catalogue).open()
+    assert (len(six.labels), six.width) == (2000, 6 * 640)
+    three = find_bank(BankKey("cub", ("wrn-28-10", "resnet18", "resnet12")), catalogue).open()
+    assert (len(three.labels), three.width) == (2953, 640 + 512 + 640)
 
 
 @pytest.mark.parametrize("name", ["mini-imagenet_wrn-28-10_novel", "mini_wrn-28-10_novel"])
