@@ -12,6 +12,7 @@ import sinkshot as package
 from sinkshot import METHODS, InputError
 from sinkshot.cli.evaluate import _FEW, chosen, comparisons, hyper_parameters
 from sinkshot.cli.methods import paper_values, traits
+from sinkshot.methods import references
 from sinkshot.methods.needs_training import NEEDS_TRAINING
 from sinkshot.studies import parse
 
@@ -68,6 +69,17 @@ def test_every_row_of_the_papers_tables_is_a_method_here_or_on_the_list_of_those
 
 def test_no_method_is_on_both_lists():
     assert not {one.name for one in NEEDS_TRAINING} & set(METHODS)
+
+
+def test_bibtex_has_the_works_of_every_method():
+    for name, method in METHODS.items():
+        assert references.keys(method.reference), name
+    for one in NEEDS_TRAINING:
+        assert references.keys(one.reference), one.name
+    text = listed("--bibtex", "--all")
+    assert "@inproceedings{vinyals2016matching,\n  author = {Vinyals, Oriol and Blundell, Charles" in text
+    assert text.count("\n@") + 1 == len(references.entries())
+    assert references.own_entry("my method", "me & you").startswith("@misc{my-method,")
 
 
 # --- many at once ---------------------------------------------------------------------------------------------------

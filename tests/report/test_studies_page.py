@@ -26,7 +26,7 @@ from sinkshot.studies.claims import judge
 from sinkshot.studies.run import RunResult
 from sinkshot.studies.study import Column, Entry, Row, Sheet, Study, Value
 
-FILES = ["cells.csv", "cells.parquet", "index.html", "report.md", "tables.tex"]
+FILES = ["cells.csv", "cells.parquet", "differences.csv", "index.html", "references.bib", "report.md", "tables.tex"]
 MINUS = "\N{MINUS SIGN}"
 
 
@@ -47,7 +47,7 @@ def signed(value: float) -> str:
 # --- files ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_report_is_five_files_in_a_folder_that_is_made(folder: Path) -> None:
+def test_a_report_is_seven_files_in_a_folder_that_is_made(folder: Path) -> None:
     assert sorted(file.name for file in folder.iterdir()) == FILES
 
 
@@ -96,7 +96,8 @@ def test_without_pyarrow_parquet_is_left_out_with_a_word(tmp_path: Path, monkeyp
     (tmp_path / "cells.parquet").write_text("of an earlier run")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     written = write_report(tmp_path, outcome_of([], {}, {}))
-    assert [file.name for file in written.files] == ["index.html", "report.md", "tables.tex", "cells.csv"]
+    texts = ["index.html", "report.md", "tables.tex", "references.bib", "cells.csv", "differences.csv"]
+    assert [file.name for file in written.files] == texts
     assert len(written.notes) == 1
     assert "cells.parquet was not written" in written.notes[0]
     assert "pip install 'sinkshot[parquet]'" in written.notes[0]

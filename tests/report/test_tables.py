@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,8 @@ from sinkshot.studies.study import Column, Entry, Row, Sheet, Study, Value
 COMMANDS = {
     *("begin", "end", "caption", "label", "toprule", "midrule", "bottomrule", "cmidrule", "multicolumn", "emph"),
     *("centering", "footnotesize", "quad", "dagger", "pm", "mathbf", "times", "cdot", "approx", "leq", "geq", "to"),
+    *("fitted", "providecommand", "sbox", "ifdim", "wd", "linewidth", "resizebox", "usebox", "else", "fi", "cite"),
+    *("phantom", "underline"),
     *("textbackslash", "textasciitilde", "textasciicircum", "textless", "textgreater", "textbar", "dots"),
     *("alpha", "beta", "gamma", "delta", "epsilon", "kappa", "lambda", "mu", "sigma", "tau"),
 }
@@ -35,7 +39,8 @@ def mistakes(source: str) -> list[str]:
     bare = re.sub(r"\\[&%$#_{},]|\\\\", "", text)  # characters that are escaped, ends of rows
     unknown = set(re.findall(r"\\([a-zA-Z]+)", bare)) - COMMANDS
     found += [f"unknown command \\{name}" for name in sorted(unknown)]
-    found += [f"bare {character}" for character in "#_~" if character in re.sub(r"\\label\{[^}]*\}", "", bare)]
+    plain = re.sub(r"\\label\{[^}]*\}|~\\cite|\\providecommand.*", "", bare)
+    found += [f"bare {character}" for character in "#_~" if character in plain]
     if bare.count("$") % 2:
         found.append("a formula without end")
     if re.sub(r"\$[^$]*\$", "", bare).count("^"):
@@ -106,7 +111,7 @@ def test_tables_of_the_paper_compile(folder: Path) -> None:
     source = (folder / "tables.tex").read_text(encoding="utf-8")
     assert source.count("\\begin{tabular}") > 6
     assert mistakes(source) == []
-    assert "\\usepackage{booktabs}" in source.splitlines()[0]
+    assert "\\usepackage{booktabs,graphicx}" in source.splitlines()[0]
     labels = re.findall(r"\\label\{([^}]*)\}", source)
     assert len(labels) == len(set(labels)) == source.count("\\caption{")
 
@@ -162,12 +167,13 @@ def test_a_latex_table_has_ours_the_papers_line_and_the_best_in_bold() -> None:
     row = next(i for i, line in enumerate(lines) if line.startswith("ours"))
     five = results[cell(shot=5)]
     assert lines[row] == (
-        f"ours & WRN & ${100 * first.accuracy:.2f} \\pm {100 * first.ci95:.2f}$"
+        "ours~\\cite{hu2022squeezing,wang2019simpleshot} & WRN"
+        f" & ${100 * first.accuracy:.2f} \\pm {100 * first.ci95:.2f}$"
         f" & ${100 * five.accuracy:.2f} \\pm {100 * five.ci95:.2f}$ \\\\"
     )
-    assert lines[row + 1] == "\\quad paper &  & 80.12 $\\pm$ 0.30 & -- \\\\"
-    assert f"$\\mathbf{{{100 * best.accuracy:.2f} \\pm {100 * best.ci95:.2f}}}$ & --" in source
-    assert "theirs$^\\dagger$ & ResNet12 & 80.12 $\\pm$ 0.30 & -- \\\\" in lines
+    assert lines[row + 1] == "\\quad paper &  & $80.12 \\pm 0.30$ & -- \\\\"
+    assert f"$\\mathbf{{{100 * best.accuracy:.2f}}} \\pm {100 * best.ci95:.2f}$ & --" in source
+    assert "theirs$^\\dagger$ & ResNet12 & $80.12 \\pm 0.30$ & -- \\\\" in lines
     assert "\\multicolumn{2}{c}{mini}" in source
     assert "\\cmidrule(lr){3-4}" in source
 
@@ -183,6 +189,63 @@ def test_a_figure_becomes_a_table_with_its_axis_downwards() -> None:
 def test_a_table_with_nothing_measured_is_left_out() -> None:
     study, _ = some_table()
     assert "tabular" not in latex_tables([study], {})
+
+
+def test_what_is_not_significantly_worse_is_underlined_after_holm() -> None:
+    near, far = cell(chain="E"), cell(chain="PE")
+    rows = tuple(Row(name, (Entry(of),)) for name, of in (("one", cell()), ("other", near), ("far", far)))
+    study = Study("s", "A title", "table", sheets=(Sheet("a bank", (Column("1-shot"),), rows),))
+    results = {cell(): stored(cell(), 80.0, 0), near: stored(near, 80.0, 1), far: stored(far, 70.0, 2)}
+    source = latex_tables([study], results)
+    assert source.count("\\mathbf{") == source.count("\\underline{") == 1
+    assert "\\underline" not in next(line for line in source.splitlines() if line.startswith("far"))
+    assert "underlined: not significantly worse" in source
+
+
+def test_differences_have_intervals_and_corrected_p_values(folder: Path, outcome: RunResult) -> None:
+    with (folder / "differences.csv").open(newline="", encoding="utf-8") as file:
+        lines = list(csv.DictReader(file))
+    assert len(lines) > 10
+    for line in lines:
+        assert float(line["ci95"]) > 0
+        assert int(line["wins"]) + int(line["ties"]) + int(line["losses"]) == int(line["episodes"]) == EPISODES
+        assert 0 <= float(line["p_holm"]) <= 1
+    far = [line for line in lines if abs(float(line["difference"])) > 4 * float(line["ci95"])]
+    assert far
+    assert all(float(line["p_holm"]) < 1e-6 for line in far)
+    assert "\\label{tab:differences-1}" in (folder / "tables.tex").read_text(encoding="utf-8")
+
+
+def test_every_work_that_is_cited_is_in_the_bibliography(folder: Path) -> None:
+    cited = re.findall(r"\\cite\{([^}]*)\}", (folder / "tables.tex").read_text(encoding="utf-8"))
+    known = re.findall(r"^@\w+\{([^,]+),$", (folder / "references.bib").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {key for keys in cited for key in keys.split(",")} <= set(known)
+    assert len(known) == len(set(known)) > 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", ["onecolumn", "twocolumn"])
+def test_latex_compiles_without_overfull_boxes(folder: Path, tmp_path: Path, columns: str) -> None:
+    if shutil.which("pdflatex") is None:
+        pytest.skip("no LaTeX is installed; on Debian, apt-get install texlive-latex-recommended brings it")
+    for name in ("tables.tex", "references.bib"):
+        shutil.copy(folder / name, tmp_path)
+    tables = (tmp_path / "tables.tex").read_text(encoding="utf-8")
+    tables = re.sub(r"(\\end\{table\*?\})", r"\1\n\\clearpage", tables)  # LaTeX keeps few floats waiting
+    (tmp_path / "tables.tex").write_text(tables, encoding="utf-8")
+    (tmp_path / "paper.tex").write_text(
+        f"\\documentclass[{columns}]{{article}}\n\\usepackage[utf8]{{inputenc}}\n\\usepackage[T1]{{fontenc}}\n"
+        "\\usepackage{booktabs,graphicx}\n\\begin{document}\n\\input{tables}\n"
+        "\\bibliographystyle{plain}\n\\bibliography{references}\n\\end{document}\n"
+    )
+    for command in (("pdflatex",), ("bibtex",), ("pdflatex",), ("pdflatex",)):
+        words = [*command, "paper"] if command == ("bibtex",) else [*command, "-interaction=nonstopmode", "paper.tex"]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, errors="replace")
+        assert done.returncode == 0, done.stdout[-2000:]
+    log = (tmp_path / "paper.log").read_text(errors="replace")
+    assert "Overfull" not in log
+    assert "undefined" not in log
+    assert "multiply defined" not in log
 
 
 # --- Markdown -------------------------------------------------------------------------------------------------------

@@ -74,6 +74,20 @@ def test_a_row_that_another_surpasses_is_not_best(world):
     assert "c 83.00, difference -1.00" in found.evidence
 
 
+def test_many_rivals_need_more_than_one_that_is_barely_above():
+    """Of ten rivals one is above by a little more than its interval: by chance alone, that is not rare."""
+    rivals = {f"r{i}": 79.0 for i in range(9)}
+
+    def judged(rule, near, *others, **options):
+        world = World({})  # noise depends on how many rows came before
+        return world.judge(world.table(noise=5, a=80, near=near, **dict(others)), rule, **options).verdict
+
+    assert judged("row-above-row", 80.8, row="near", other="a") == "holds"
+    assert judged("best-row", 80.8, row="a") == "does not hold"
+    assert judged("best-row", 80.8, *rivals.items(), row="a") == "cannot be told"
+    assert judged("best-row", 83.0, *rivals.items(), row="a") == "does not hold"
+
+
 def test_a_row_within_the_interval_of_another_cannot_be_told_best(world):
     assert world.judge(world.table(a=80, b=82, c=81.99), "best-row", row="b").verdict == "cannot be told"
     assert world.judge(world.table(a=80, b=82, c=82.01), "best-row", row="b").verdict == "cannot be told"

@@ -9,7 +9,7 @@ import typer
 
 from sinkshot.cli import shared_options as shared
 from sinkshot.cli._console import guarded, out, print_json
-from sinkshot.methods import METHODS, Method
+from sinkshot.methods import METHODS, Method, references
 from sinkshot.methods.needs_training import NEEDS_TRAINING, NeedsTraining
 from sinkshot.tuning import written
 
@@ -19,6 +19,7 @@ def methods(
     every: Annotated[
         bool, typer.Option("--all", help="Also list methods of the paper that need training of their own.")
     ] = False,
+    bibtex: Annotated[bool, typer.Option("--bibtex", help="Print their works as BibTeX.")] = False,
     as_json: shared.AsJson = False,
     plugin: shared.Plugins = None,
 ) -> None:
@@ -27,6 +28,9 @@ def methods(
     Example: sinkshot methods --all
     """
     del plugin  # its callback has been called
+    if bibtex:
+        print_bibtex(every)
+        return
     others = trained_methods() if every else {}
     if as_json:
         print_json({name: facts(m) for name, m in METHODS.items()} | others)
@@ -44,6 +48,15 @@ def methods(
         for line in paper_lines(other["paper"]):
             console.print(f"    {line}", soft_wrap=True)
         console.print()
+
+
+def print_bibtex(every: bool) -> None:
+    """Print the works of all methods as a .bib file; unknown ones, of plugins, as entries of their own."""
+    named = [(m.name, m.reference) for m in METHODS.values()]
+    named += [(one.name, one.reference) for one in NEEDS_TRAINING] if every else []
+    known = {key for _, reference in named for key in references.keys(reference)}
+    own = [references.own_entry(name, reference) for name, reference in named if not references.keys(reference)]
+    out().print("\n".join([references.bibliography(known), *own]), soft_wrap=True, markup=False, highlight=False)
 
 
 NEEDS_TRAINING_BY_NAME = {one.name: one for one in NEEDS_TRAINING}

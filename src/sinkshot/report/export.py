@@ -10,8 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
+from sinkshot.episodes import Recipe
 from sinkshot.errors import printable
 from sinkshot.files import replacing
+from sinkshot.report.pairs import Line, Match, Meeting, holm_of_meeting
 from sinkshot.report.table_cells import TableCell, table_cells
 from sinkshot.studies.study import Cell, Column, Row, Sheet, Study
 
@@ -130,10 +132,61 @@ def _measured(stored: StoredResult | None) -> dict[str, Any]:
     }
 
 
-def write_csv(path: str | os.PathLike[str], records: Iterable[Record]) -> None:
-    """Write records as CSV in UTF-8."""
+@dataclass(frozen=True)
+class DifferenceRecord:
+    """One paired difference on the same episodes, in percentage points."""
+
+    bank: str
+    setting: str
+    against: str
+    protocol: str
+    way: int
+    shot: int
+    query: int
+    episodes: int
+    difference: float
+    ci95: float
+    wins: int
+    ties: int
+    losses: int
+    p_holm: float  # adjusted for all comparisons on this bank and recipe
+
+
+def differences(found: Iterable[Meeting]) -> list[DifferenceRecord]:
+    """Return one record per comparison and recipe."""
+    records = []
+    for meeting in found:
+        adjusted = holm_of_meeting(meeting)
+        for line in (line for lines in meeting.methods for line in lines if line.against):
+            for recipe, match in zip(meeting.recipes, line.matches, strict=True):
+                if match is not None:
+                    records.append(_difference(meeting, line, recipe, match, adjusted[id(match)]))
+    return records
+
+
+def _difference(meeting: Meeting, line: Line, recipe: Recipe, match: Match, p_holm: float) -> DifferenceRecord:
+    return DifferenceRecord(
+        bank=str(meeting.bank),
+        setting=str(line.setting),
+        against=str(line.against),
+        protocol=recipe.protocol,
+        way=recipe.way,
+        shot=recipe.shot,
+        query=recipe.query,
+        episodes=match.wins + match.ties + match.losses,
+        difference=match.difference,
+        ci95=match.ci95,
+        wins=match.wins,
+        ties=match.ties,
+        losses=match.losses,
+        p_holm=p_holm,
+    )
+
+
+def write_csv(path: str | os.PathLike[str], records: Iterable[Record | DifferenceRecord], kind: type = Record) -> None:
+    """Write records of one kind as CSV in UTF-8."""
     with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8", errors="replace") as file:
-        writer = csv.DictWriter(file, [field.name for field in fields(Record)], lineterminator="\n")
+        writer = csv.DictWriter(file, [field.name for field in fields(kind)], lineterminator="\n")
         writer.writeheader()
         writer.writerows({name: _text(value) for name, value in asdict(record).items()} for record in records)
 

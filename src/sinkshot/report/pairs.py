@@ -13,6 +13,7 @@ from sinkshot.episodes import Recipe
 from sinkshot.evaluate import half_width
 from sinkshot.metrics import sign
 from sinkshot.report.table_cells import Standing, standing
+from sinkshot.studies.compare import Number, holm, p_value
 from sinkshot.studies.study import BankKey, Cell, Study
 
 if TYPE_CHECKING:
@@ -128,3 +129,13 @@ def _line(setting: Setting, against: Setting | None, recipes: Iterable[Recipe]) 
         return match(setting.reached[recipe].per_episode, against.reached[recipe].per_episode)
 
     return Line(setting, against, tuple(at(recipe) for recipe in recipes))
+
+
+def holm_of_meeting(meeting: Meeting) -> dict[int, float]:
+    """Return p-values by `id` of a match, adjusted by Holm for all comparisons with the same recipe."""
+    adjusted: dict[int, float] = {}
+    for i in range(len(meeting.recipes)):
+        found = [one for lines in meeting.methods for line in lines if (one := line.matches[i]) is not None]
+        values = [p_value(Number(one.difference, one.ci95)) or 0.0 for one in found]
+        adjusted |= dict(zip(map(id, found), holm(values), strict=True))
+    return adjusted

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import sinkshot
 from sinkshot.errors import InputError
 from sinkshot.files import replacing
+from sinkshot.methods import references
 from sinkshot.report import export
 from sinkshot.report.figures.calibration import calibration_drawing
 from sinkshot.report.figures.studies import Drawing, draw
-from sinkshot.report.latex import latex_tables
+from sinkshot.report.latex import cite_keys, latex_differences, latex_tables
 from sinkshot.report.leaderboard import Board, board, drawing
 from sinkshot.report.markdown import markdown_report
 from sinkshot.report.page import DASH, percent, write_page
@@ -42,9 +43,9 @@ class Written:
 def write_report(folder: str | os.PathLike[str], outcome: RunResult) -> Written:
     """Write a report into a folder, which is created if needed; each file is written atomically.
 
-    `index.html`, `report.md`, `tables.tex`, `cells.csv`, and `cells.parquet` where pyarrow is installed. The same
-    outcome gives the same bytes. What a clock measured stands within `<time>` on the page, under the last heading of
-    `report.md`, and in the columns `seconds` and `finished` of the cells.
+    `index.html`, `report.md`, `tables.tex`, `references.bib`, `cells.csv`, `differences.csv`, and `cells.parquet` where
+    pyarrow is installed. The same outcome gives the same bytes. What a clock measured stands within `<time>` on the
+    page, under the last heading of `report.md`, and in the columns `seconds` and `finished` of the cells.
     """
     home = Path(folder)
     try:
@@ -52,20 +53,28 @@ def write_report(folder: str | os.PathLike[str], outcome: RunResult) -> Written:
     except OSError as error:
         raise InputError(f"cannot create the folder {home}: {error.strerror or error}.") from error
     report = gather(outcome)
-    page, text, latex, flat, parquet = (
-        home / name for name in ("index.html", "report.md", "tables.tex", "cells.csv", "cells.parquet")
-    )
+    names = ("index.html", "report.md", "tables.tex", "references.bib", "cells.csv", "differences.csv", "cells.parquet")
+    page, text, latex, works, flat, apart, parquet = (home / name for name in names)
     shown = {"sinkshot": sinkshot.__version__, "report": report, "outcome": outcome, "maker": maker, "margin": MARGIN}
     write_page(page, "studies.html.jinja", **shown)
     _write(text, markdown_report(report, outcome))
-    _write(latex, latex_tables(outcome.studies, outcome.results))
+    tables = latex_tables(outcome.studies, outcome.results)
+    _write(latex, "\n".join(filter(None, [tables, latex_differences(report.meetings)])))
+    _write(works, references.bibliography(key for study in outcome.studies for key in _works(study)))
+    export.write_csv(apart, export.differences(report.meetings), export.DifferenceRecord)
     records = export.flat(outcome.studies, outcome.results)
     export.write_csv(flat, records)
+    files = page, text, latex, works, flat, apart
     if export.parquet_is_possible():
         export.write_parquet(parquet, records)
-        return Written((page, text, latex, flat, parquet))
+        return Written((*files, parquet))
     parquet.unlink(missing_ok=True)  # one of an earlier run would hold other numbers than the rest
-    return Written((page, text, latex, flat), (f"{parquet.name} was not written: {export.PARQUET_NEEDS}",))
+    return Written(files, (f"{parquet.name} was not written: {export.PARQUET_NEEDS}",))
+
+
+def _works(study: Study) -> set[str]:
+    """Return the BibTeX keys of all rows of a study."""
+    return {key for sheet in study.sheets for row in sheet.rows for key in cite_keys(row)}
 
 
 def _write(path: Path, text: str) -> None:

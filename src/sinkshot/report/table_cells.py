@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Literal
 from sinkshot.calibration import POOLED
 from sinkshot.evaluate import half_width
 from sinkshot.metrics import sign
+from sinkshot.studies.claims import Numbers
+from sinkshot.studies.compare import LEVEL, combined, holm, p_value
 from sinkshot.studies.study import Cell, Column, Entry, Row, Sheet, Value
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ class TableCell:
     single: bool = False  # of one episode, which has no interval: not comparable
     pooled: bool = False  # of all queries together, which has no interval either
     best: bool = False  # of those measured in the same column and group
+    tied: bool = False  # not significantly worse than the best, after Holm's correction
 
     @property
     def paper(self) -> Value | None:
@@ -114,7 +117,31 @@ def table_cells(sheet: Sheet, results: Mapping[Cell, StoredResult]) -> list[list
         [replace(measured(entry, results), elsewhere=bool(sheet.elsewhere) or row.head) for entry in row.entries]
         for row in sheet.rows
     ]
-    return _with_best(sheet, rows)
+    return _with_tied(sheet, _with_best(sheet, rows), results)
+
+
+def _with_tied(
+    sheet: Sheet, rows: list[list[TableCell]], results: Mapping[Cell, StoredResult]
+) -> list[list[TableCell]]:
+    """Mark what is not significantly worse than the best of its column and group, after Holm's correction.
+
+    On the same episodes differences are paired. Numbers without an interval are not compared.
+    """
+    numbers = Numbers(sheet, results)
+    marked = [list(line) for line in rows]
+    for i in range(len(sheet.columns)):
+        for group in dict.fromkeys(row.group for row in sheet.rows):
+            places = [r for r, row in enumerate(sheet.rows) if row.group == group and not rows[r][i].single]
+            best = next((r for r in places if rows[r][i].best), None)
+            mine = None if best is None else numbers.of(rows[best][i].entry)
+            others = [(r, n) for r in places if r != best and (n := numbers.of(rows[r][i].entry)) is not None]
+            if mine is None or not others:
+                continue
+            apart = [combined([(1.0, mine), (-1.0, number)]) for _, number in others]
+            adjusted = holm([1.0 if (p := p_value(one)) is None else p for one in apart])
+            for (r, _), p in zip(others, adjusted, strict=True):
+                marked[r][i] = replace(marked[r][i], tied=p > LEVEL and not marked[r][i].best)
+    return marked
 
 
 def _with_best(sheet: Sheet, rows: list[list[TableCell]]) -> list[list[TableCell]]:

@@ -17,7 +17,19 @@ import numpy as np
 
 from sinkshot.evaluate import half_width
 from sinkshot.metrics import sign
-from sinkshot.studies.compare import FAILS, HOLDS, UNTOLD, Number, Verdict, above, combined, difference
+from sinkshot.studies.compare import (
+    FAILS,
+    HOLDS,
+    LEVEL,
+    UNTOLD,
+    Number,
+    Verdict,
+    above,
+    combined,
+    difference,
+    holm,
+    p_value,
+)
 from sinkshot.studies.study import Cell, Claim, Column, Entry, Row, Sheet, Study
 
 Results = Mapping[Any, Any]
@@ -122,7 +134,10 @@ def _conclusion(found: Sequence[Finding]) -> tuple[Verdict, str]:
 
 
 def best_row(numbers: Numbers, *, row: str, columns: Any = (), groups: Any = ()) -> Iterator[Finding]:
-    """The row is above all other rows (of `groups`, if given) in its columns."""
+    """The row is above all other rows (of `groups`, if given) in its columns.
+
+    It is not if another row is above it, significantly after Holm's correction for the number of other rows.
+    """
     rows = [r for r in numbers.sheet.rows if not groups or r.group in _several(groups) or r.label == row]
     for place, column in _columns(numbers.sheet, columns):
         for best in (r for r in rows if r.label == row):
@@ -131,7 +146,7 @@ def best_row(numbers: Numbers, *, row: str, columns: Any = (), groups: Any = ())
                 continue
             rivals = [(r, numbers.or_paper(r.entries[place])) for r in rows if r is not best]
             gone = [r.label for r, number in rivals if number is None and r.entries[place].cell is not None]
-            known = [(*above(mine, number), r, number) for r, number in rivals if number is not None]
+            known = _corrected([(*above(mine, number), r, number) for r, number in rivals if number is not None])
             if not known:
                 yield Finding(UNTOLD, f"{_place(column)}: {row} {mine.mean:.2f}; no other row has a number here.")
                 continue
@@ -145,6 +160,19 @@ def best_row(numbers: Numbers, *, row: str, columns: Any = (), groups: Any = ())
             if gone and weakest == HOLDS:
                 weakest, text = UNTOLD, f"{text} Not measured: {', '.join(gone)}."
             yield Finding(weakest, text)
+
+
+Compared = tuple[Verdict, Number, Row, Number]
+"""Whether a row is above another, the difference, the other row and its number."""
+
+
+def _corrected(found: list[Compared]) -> list[Compared]:
+    """Leave open what does not hold before Holm's correction alone."""
+    adjusted = holm([p if (p := p_value(apart)) is not None else 1.0 for _, apart, _, _ in found])
+    return [
+        (UNTOLD if verdict == FAILS and p > LEVEL else verdict, apart, row, number)
+        for (verdict, apart, row, number), p in zip(found, adjusted, strict=True)
+    ]
 
 
 def row_above_row(numbers: Numbers, *, row: str, other: str, columns: Any = ()) -> Iterator[Finding]:
