@@ -39,13 +39,13 @@ set.lam = [2, 8, 20]
 label = "BMS"
 method = "bms"
 shot = 2
-set.epochs = 30
+set.epochs = 10
 
 [[sheets.rows]]
 label = "BMS*"
 method = "bms-star"
 shot = 2
-set.epochs = 20
+set.epochs = 10
 
 [[claims]]
 text = "The optimum lies in the middle."
