@@ -13,6 +13,7 @@ import sinkshot
 from sinkshot.backbones import datasets
 from sinkshot.errors import InputError
 from sinkshot.foreign import limits
+from sinkshot.label import inputs
 
 
 def header(shape, descr="'<f4'", version=1, room=0):
@@ -176,3 +177,14 @@ def test_an_honest_archive_takes_its_size_in_memory_and_little_more(tmp_path, sa
     with bounded(features.nbytes + (24 << 20), 60):
         bank = sinkshot.load(tmp_path / "x.npz")
     assert (bank.features == features).all()
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [((1_500_000, 1), r"1,500,000 rows would take 300\.0 MB"), ((2, 1_000_001), r"have 1,000,001 features")],
+)
+def test_rows_and_columns_count_beside_bytes(tmp_path, shape, message):
+    np.savez_compressed(tmp_path / "x.npz", features=np.zeros(shape, np.uint8), labels=np.zeros(shape[0], np.uint8))
+    for read in (sinkshot.load, inputs.read):
+        with bounded(), pytest.raises(InputError, match=message):
+            read(tmp_path / "x.npz")

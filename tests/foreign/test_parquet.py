@@ -53,3 +53,9 @@ def test_a_truncated_file_is_refused_in_a_sentence(tmp_path, size):
     file.write_bytes(file.read_bytes()[:size])
     with pytest.raises(InputError, match=r"x\.parquet.*truncated, damaged or not a Parquet file"):
         inputs.read(file)
+
+
+def test_rows_count_beside_bytes(tmp_path):
+    path = written(tmp_path / "x.parquet", {"x": np.zeros(1_500_000, np.uint8)})
+    with pytest.raises(InputError, match=r"a table of 1,500,000 rows would take 300\.0 MB"):
+        columns(path)

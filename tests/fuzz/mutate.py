@@ -163,9 +163,11 @@ def by_command(number: int, seed: int, seeds: dict[str, list[bytes]]) -> str:
     where = path if name in ("cifar-tar", "pack") else folder
     other = ["extract", str(where), "--weights", str(folder / "none.pt"), "--out", str(folder / "o.safetensors")]
     arguments = ["info", str(place)] if bank else options.get(name, other)
-    answer = subprocess.run(
-        [sys.executable, "-m", "sinkshot", *arguments], capture_output=True, text=True, timeout=4 * SECONDS, cwd=folder
-    )
+    command = [sys.executable, "-m", "sinkshot", *arguments]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=4 * SECONDS, cwd=folder)
+    except subprocess.TimeoutExpired:
+        return f"{name}: {' '.join(arguments)} did not end within {4 * SECONDS} seconds; {folder} is kept"
     shutil.rmtree(folder, ignore_errors=True)
     if answer.returncode in (0, 2) and "Traceback" not in answer.stderr:
         return ""
@@ -225,12 +227,12 @@ def main() -> None:
         return
     began = time.monotonic()
     counts, faults = together(given.count, given.seed, given.workers)
+    print("| reader | read | refused |\n|---|---|---|")
+    for name in READERS:
+        print(f"| {name} | {counts[name, 'read']:,} | {counts[name, 'refused']:,} |", flush=True)
     for number in range(given.commands):
         if fault := by_command(given.count + number, given.seed, seeds):
             faults.append(f"command {given.count + number}, {fault}")
-    print("| reader | read | refused |\n|---|---|---|")
-    for name in READERS:
-        print(f"| {name} | {counts[name, 'read']:,} | {counts[name, 'refused']:,} |")
     print(f"\n{sum(counts.values()):,} files and {given.commands} commands, {len(faults)} faults, ", end="")
     print(f"{time.monotonic() - began:.0f} seconds")
     print("\n".join(faults[:50]))

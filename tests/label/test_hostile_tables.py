@@ -13,9 +13,9 @@ from sinkshot.label.run import label
     ("name", "content", "message"),
     [
         ("keys.jsonl", "".join(f'{{"k{i}": 1}}\n' for i in range(3_000)), r"3,000 rows and 3,000 columns would take"),
-        ("rows.jsonl", "{}\n" * 1_500_000, r"1,500,000 lines would take 300\.0 MB"),
-        ("rows.txt", "\n" * 1_500_000, r"1,500,000 lines would take 300\.0 MB"),
-        ("rows.csv", "x,label\r" + "1,\r" * 1_500_000, r"1,500,001 lines would take 300\.0 MB"),
+        ("rows.jsonl", "{}\n" * 1_500_000, r"1,500,000 rows would take 300\.0 MB"),
+        ("rows.txt", "\n" * 1_500_000, r"1,500,000 rows would take 300\.0 MB"),
+        ("rows.csv", "x,label\r" + "1,\r" * 1_500_000, r"1,500,001 rows would take 300\.0 MB"),
         ("wide.csv", ",".join(map(str, range(100_001))), r"has 100,001 columns"),
         ("wide.jsonl", "{" + ",".join(f'"{i}":1' for i in range(100_001)) + "}", r"has 100,001 columns"),
         ("deep.jsonl", '{"a":' + "[" * 500 + "]" * 500 + "}", r"deep\.jsonl, line 1 has more than 64 levels"),

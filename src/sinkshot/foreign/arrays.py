@@ -15,7 +15,19 @@ from numpy.typing import NDArray
 
 from sinkshot.errors import InputError
 from sinkshot.foreign.files import opened, size_of
-from sinkshot.foreign.limits import ARRAY_HEADER, DIMENSIONS, DIRECTORY, LABELS, MEMBERS, MEMORY, Limit, admit, amount
+from sinkshot.foreign.limits import (
+    ARRAY_HEADER,
+    DIMENSIONS,
+    DIRECTORY,
+    LABELS,
+    MEMBERS,
+    MEMORY,
+    WIDTH,
+    Limit,
+    admit,
+    admit_rows,
+    amount,
+)
 
 _BLOCK = 1 << 20
 _END, _END_64 = b"PK\x05\x06", b"PK\x06\x06"
@@ -108,6 +120,14 @@ class Archive:
         if at != found.size:
             raise InputError(f"its array {name!r:.60} ends after {amount(at)} of {amount(found.size)}; it is damaged.")
         return array
+
+    def features(self) -> NDArray[Any]:
+        """Read the array of features, [rows, columns], after checking that what follows it fits memory, too."""
+        shape = self.header("features").shape
+        if len(shape) == 2 and shape[1] > WIDTH.value:
+            raise InputError(f"its rows have {shape[1]:,} features; at most {WIDTH.value:,} are allowed.")
+        admit_rows(shape[0] if shape else 0, self.size, "its array 'features'")
+        return self.array("features")
 
     def labels(self, name: str) -> NDArray[Any]:
         """Read an array of labels or names, which have a lower limit because they are processed as a whole."""

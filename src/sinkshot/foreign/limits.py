@@ -36,7 +36,8 @@ TOML = Limit(1 << 20, "bytes", "a TOML file: study, recipe, `banks.toml`")
 JSON = Limit(16 << 20, "bytes", "a JSON text: header of a bank or of weights, state of a run")
 LIST = Limit(256 << 20, "bytes", "a text file of labels or of image names")
 LINES = Limit(5_000_000, "lines", "a text file of image names")
-ROW = Limit(200, "bytes", "memory that counts for a row of a table or a line of texts, against the rows above")
+ROW = Limit(200, "bytes", "memory that counts for a row of features, a table or texts, against the first two rows")
+WIDTH = Limit(1_000_000, "features", "a row of an archive (`.npz`)")
 COLUMNS = Limit(100_000, "columns", "a table")
 CELL = Limit(256 << 20, "bytes", "an entry of a database: results, cached features")
 PIXELS = Limit(105_000_000, "pixels", "an image, as stored and as resized")
@@ -105,6 +106,11 @@ def admit(need: int, size: int, what: str, least: Limit = MEMORY) -> None:
         f"{asked}, which is too much for a file of {amount(size)}. If you trust the file, allow it with --max-memory "
         f"(or {VARIABLE}) and an amount such as 8G."
     )
+
+
+def admit_rows(rows: int, size: int, what: str) -> None:
+    """Raise an error if a file of `size` bytes has so many rows that what is kept of each takes too much memory."""
+    admit(ROW.value * rows, size, f"{what} of {rows:,} rows")
 
 
 def amount(size: int) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from sinkshot.errors import InputError
 from sinkshot.foreign.child import Child
 from sinkshot.foreign.files import opened, size_of
-from sinkshot.foreign.limits import TABLE_SECONDS, admit, allowed
+from sinkshot.foreign.limits import TABLE_SECONDS, admit, admit_rows, allowed
 
 _SPEED = 20_000_000  # bytes of a file that take another second to decode, at most
 _OBJECT = 64  # bytes of a short text or number as a Python object
@@ -32,6 +32,7 @@ def columns(path: str | os.PathLike[str]) -> dict[str, Any]:
     table = _usable(_decoded(path, size))
     if len(set(table.column_names)) < len(table.column_names):
         raise InputError("two of its columns have the same name.")
+    admit_rows(table.num_rows, size, "a table")
     objects = sum(_objects(column) for column in table.columns)
     admit(table.nbytes + _OBJECT * objects, size, "the table")
     return {name: _column(table.column(name)) for name in table.column_names}

@@ -11,7 +11,7 @@ from typing import Any
 
 from sinkshot.errors import InputError, printable
 from sinkshot.foreign.files import content
-from sinkshot.foreign.limits import COLUMNS, DEPTH, INTEGER, JSON, LINES, LIST, ROW, Limit, admit
+from sinkshot.foreign.limits import COLUMNS, DEPTH, INTEGER, JSON, LINES, LIST, Limit, admit_rows
 
 _TOKENS = re.compile(
     r'"""(?:\\.|[^\\])*?"{3,5}|\'\'\'.*?\'{3,5}|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'|#[^\n]*|[\[\]{}.=,\n]', re.S
@@ -45,7 +45,7 @@ def rows(path: str | os.PathLike[str]) -> str:
     """Return the text of a table, one row a line, after checking that the file may use memory for so many."""
     found = text(path, LIST, "utf-8-sig")
     count = max(found.count("\n"), found.count("\r"))
-    admit(ROW.value * count, len(found), f"{path}: a table of {count:,} lines")
+    admit_rows(count, len(found), f"{path}: a table")
     return found
 
 

@@ -34,7 +34,7 @@ def read(path: Path) -> BankContent:
             raise InputError(f"there are {rows[0]} rows of features but {labels[0]} labels; give one label per row.")
         found: dict[str, NDArray[Any]] = {}
         for name in filter(_ours, arrays.names):
-            found[name] = arrays.array(name) if name == "features" else arrays.labels(name)
+            found[name] = arrays.features() if name == "features" else arrays.labels(name)
             found[name].flags.writeable = False
     base = {name.removeprefix("base."): mean for name, mean in found.items() if name.startswith("base.")}
     if "sinkshot" in found:

@@ -52,7 +52,7 @@ def read_parts(path: str | os.PathLike[str]) -> Items:
 
 def _npz(path: Path) -> tuple[Arrays, tuple[str, ...]]:
     with archive(path) as arrays:
-        found: Arrays = {"features": arrays.array("features")} if "features" in arrays.names else {}
+        found: Arrays = {"features": arrays.features()} if "features" in arrays.names else {}
         for name in ("labels", "ids", "class_names"):
             if name in arrays.names:
                 found[name] = arrays.labels(name)
