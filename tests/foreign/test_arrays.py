@@ -169,6 +169,7 @@ def test_many_names_of_which_one_is_twice_are_refused_at_once(tmp_path):
         sinkshot.load(tmp_path / "x.npz")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_an_honest_archive_takes_its_size_in_memory_and_little_more(tmp_path, save):
     rng = np.random.default_rng(0)

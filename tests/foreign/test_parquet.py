@@ -39,6 +39,7 @@ def test_a_table_of_more_rows_than_its_file_justifies_is_refused(tmp_path):
         inputs.read(file)
 
 
+@pytest.mark.slow
 def test_a_dictionary_that_repeats_a_long_text_is_ended_or_refused(tmp_path):
     column = pyarrow.DictionaryArray.from_arrays(np.zeros(4_000, np.int32), ["x" * 1_000_000])
     file = written(tmp_path / "x.parquet", {"text": column}, store_schema=False)

@@ -36,6 +36,7 @@ def readable(x, member, start, k, spread, settings):
     return _descend(_manifold.rows_of(*doubled, k, spread), settings)[..., member.shape[-1] :]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [1.0, 2.0, 5.0])
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_answers_are_those_of_the_readable_code(size, alpha):

@@ -112,6 +112,7 @@ def test_of_equal_rows_the_first_are_nearest():
     assert (numbers[3:] == [0, 1, 2]).all()
 
 
+@pytest.mark.slow
 def test_labels_on_the_approximate_graph_are_those_on_the_exact_one(monkeypatch):
     pytest.importorskip("faiss")
     task = real_pool(6_000)

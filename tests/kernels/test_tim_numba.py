@@ -29,6 +29,7 @@ def close(compiled, expected):
     assert difference.mean() < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [1.0, 2.0, 7.0, 0.7])
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_weights_of_tim_are_those_of_the_readable_code(size, alpha):

@@ -53,6 +53,7 @@ def outcome(tmp_path_factory):
         return run([expand(parse.read(folder / "trust.toml"), catalogue)], catalogue, store, workers=1)
 
 
+@pytest.mark.slow
 def test_every_method_has_a_diagram_and_a_curve(outcome, tmp_path):
     write_report(tmp_path, outcome)
     page = (tmp_path / "index.html").read_text()

@@ -60,7 +60,7 @@ def in_parts(path: str | os.PathLike[str]) -> bool:
     from sinkshot.foreign.folders import is_address
     from sinkshot.formats.parts import INDEX
 
-    return is_address(path) or (as_path(path) / INDEX).is_file()
+    return is_address(path) or os.path.isfile(as_path(path) / INDEX)  # False for a name that no file can have
 
 
 def read(file: Path, labels: str | os.PathLike[str] | None = None) -> BankContent:
