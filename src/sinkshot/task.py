@@ -29,6 +29,8 @@ class Task:
         The number of classes.
     base : FeatureBank, optional
         The base classes, after the row-wise steps of the chain.
+    nearest : tuple of two arrays of shape (N, k), optional
+        For a single large pool: cosines and numbers of each row's nearest others, supports first, if they are known.
 
     See Also
     --------
@@ -50,6 +52,7 @@ class Task:
     query: Array  # [R, q, d]
     way: int
     base: FeatureBank | None = None  # the base classes, after the row-wise steps of the chain
+    nearest: tuple[Array, Array] | None = None  # cosines, falling, and numbers of near rows, [N, k] each
 
     @property
     def supports(self) -> int:

@@ -19,8 +19,9 @@ from sinkshot.estimators._preprocessing import FORM, plain, refuse_unusable
 from sinkshot.estimators.auto_chain import auto_chain
 from sinkshot.estimators.fit_report import FitReport, contradiction, nearest_mean_answers
 from sinkshot.estimators.label_input import UNKNOWN, Labels, read_labels
+from sinkshot.estimators.pool_neighbours import PoolNeighbours, known_nearest
 from sinkshot.estimators.prototype_head import PrototypeHead, fit_head, unit_length
-from sinkshot.estimators.unknown_head import UnknownHead, fit_unknown_head, learn_from_outsiders, trusted_by_labels
+from sinkshot.estimators.unknown_head import AnyUnknownHead, LateUnknownHead, learn_from_outsiders, trusted_by_labels
 from sinkshot.selection import DEFAULT as DEFAULT_STRATEGY
 from sinkshot.selection import Pool
 from sinkshot.selection import get as get_strategy
@@ -120,7 +121,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 self._hyper_names = (*self._hyper_names, name)
         return self
 
-    def fit(self, X: Any, y: Any, *, none: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, *, none: Any = None, neighbours: PoolNeighbours | None = None) -> Self:
         """Learn from the labelled rows and label the rest.
 
         Parameters
@@ -147,13 +148,15 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.preprocess_ = spelled
         steps = chain.parse(spelled)
         self.classes_ = labels.classes
-        rows, task = self._prepared(x, labels, steps)
+        rows, task = self._prepared(x, labels, steps, neighbours)
         scores = _scores(method, task, hyper)
         del task  # a copy of the rows
-        self._learn(rows, labels, scores, threshold)
+        self._learn(rows, labels, scores, threshold, neighbours)
         return self
 
-    def _prepared(self, x: Rows, labels: Labels, steps: chain.Chain) -> tuple[Rows, Task]:
+    def _prepared(
+        self, x: Rows, labels: Labels, steps: chain.Chain, neighbours: PoolNeighbours | None
+    ) -> tuple[Rows, Task]:
         """Return rows [n, d] after the row-wise part of the chain, and the task after the whole chain."""
         refuse_unusable(x, steps, "X")
         base = self._base_bank(steps, x.shape[1])
@@ -164,11 +167,13 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._row_wise, self._statistics = row_wise, done.statistics
         rows = np.asarray(done.x)
         supports = int(labels.labelled.sum())
-        ordered = np.concatenate([rows[labels.labelled], rows[~labels.labelled]])  # outsiders count as part of the pool
+        order = np.argsort(~labels.labelled, kind="stable")  # outsiders count as part of the pool
         codes = labels.codes[labels.labelled]
-        ordered = np.asarray(chain.run(ordered, task_wise, supports=supports, labels=codes).x)
-        prepared = None if base is None else chain.base_after(base, steps, base_mean)
-        return rows, Task(ordered[None, :supports], codes[None], ordered[None, supports:], len(self.classes_), prepared)
+        seen = chain.run(rows[order], task_wise, supports=supports, labels=codes)
+        ordered, nearest = np.asarray(seen.x), known_nearest(neighbours, rows, order, task_wise, seen)
+        behind = None if base is None else chain.base_after(base, steps, base_mean)
+        support, query = ordered[None, :supports], ordered[None, supports:]
+        return rows, Task(support, codes[None], query, len(self.classes_), behind, nearest)
 
     def _base_bank(self, steps: chain.Chain, width: int) -> FeatureBank | None:
         if self.base is None:
@@ -195,7 +200,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return threshold
 
-    def _learn(self, rows: Rows, labels: Labels, scores: Scores, threshold: float | None) -> None:
+    def _learn(self, rows: Rows, labels: Labels, scores: Scores, threshold: float | None, neighbours: Any) -> None:
         """Store the answers for the rows of `fit`, the heads for new rows, and the report."""
         way, labelled, pool = len(self.classes_), labels.labelled, labels.pool
         distributions = np.zeros((len(rows), way), dtype=rows.dtype)
@@ -205,7 +210,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         scored = scores.unknown if methods.get(self.method).rejects else None
         if scored is not None:
             unknown[~labelled] = np.asarray(scored[0])
-            unknown = trusted_by_labels(rows, unknown, labelled)
+            unknown = trusted_by_labels(rows, unknown, labelled, neighbours and neighbours.numbers)
         unknown[labels.outsiders] = 1
         rejects = scored is not None or bool(labels.outsiders.any())
         membership = distributions * (1 - unknown)[:, None]
@@ -214,7 +219,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         z = unit_length(rows - fitted.head.centre)
         if labels.outsiders.any():
             unknown = learn_from_outsiders(z, unknown, labelled, labels.outsiders)
-        self._unknown_head: UnknownHead | None = fit_unknown_head(z, fitted.left_out, unknown) if rejects else None
+        self._unknown_head: AnyUnknownHead | None = LateUnknownHead(z, fitted.left_out, unknown) if rejects else None
         self.label_distributions_ = distributions
         self.left_out_distributions_ = fitted.probabilities()
         self._pool = Pool(z, ~pool, distributions, unknown if rejects else None)
@@ -296,7 +301,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self._unknown_head is None:
             raise InputError(f"the method {self.method} gives every row a class; take method='sinkshot' and fit again.")
         z = unit_length(rows - head.centre)
-        return self._unknown_head.probabilities(z, z @ head.prototypes.T)
+        return self._unknown_head.fitted.probabilities(z, z @ head.prototypes.T)
 
     @property
     def can_reject(self) -> bool:

@@ -35,7 +35,7 @@ def write(model: FewShotClassifier, path: str | PathLike[str]) -> None:
     """Write a fitted classifier."""
     from safetensors.numpy import save
 
-    head, unknown_head = model._head, model._unknown_head
+    head, unknown_head = model._head, None if model._unknown_head is None else model._unknown_head.fitted
     tensors: dict[str, NDArray[Any]] = {
         "centre": head.centre,
         "prototypes": head.prototypes,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,11 @@ class UnknownHead:
     unknown: Floats  # [m], their probability of belonging to no class
     coefficients: Floats  # [3]: of the nearest prototype's cosine, of the neighbours' logit, and the intercept
 
+    @property
+    def fitted(self) -> UnknownHead:
+        """Return the head itself."""
+        return self
+
     def probabilities(self, rows: Floats, cosines: Floats) -> Floats:
         """Return the probability [n] of belonging to no class.
 
@@ -45,6 +51,23 @@ class UnknownHead:
         """
         around = _around(rows, self.references, self.unknown, itself=None)
         return sigmoid(_evidence(cosines, around) @ self.coefficients).astype(rows.dtype)
+
+
+@dataclass
+class LateUnknownHead:
+    """A head that is fitted when it is first needed: by new rows, not by the pool itself."""
+
+    rows: Floats  # [n, d]
+    cosines: Floats  # [n, way]
+    unknown: Floats  # [n]
+
+    @cached_property
+    def fitted(self) -> UnknownHead:
+        """Fit the head, once."""
+        return fit_unknown_head(self.rows, self.cosines, self.unknown)
+
+
+AnyUnknownHead = UnknownHead | LateUnknownHead
 
 
 def fit_unknown_head(rows: Floats, cosines: Floats, unknown: Floats) -> UnknownHead:
@@ -77,18 +100,21 @@ def learn_from_outsiders(
     return np.asarray(np.where(outsiders, 1.0, np.where(labelled, 0.0, updated)), dtype=unknown.dtype)
 
 
-def trusted_by_labels(rows: Floats, unknown: Floats, labelled: NDArray[np.bool_]) -> Floats:
+def trusted_by_labels(
+    rows: Floats, unknown: Floats, labelled: NDArray[np.bool_], candidates: NDArray[np.int32] | None = None
+) -> Floats:
     """Return `unknown` [n], lowered if it would reject the labelled rows too.
 
     Labelled rows belong to a class, so the unlabelled rows nearest to them should have low values. If their mean is
     above `MOST_DOUBT`, the scale of `unknown` is wrong, not the labels: its log odds are lowered until the mean is
-    `USUAL_DOUBT`. The order of the rows does not change.
+    `USUAL_DOUBT`. The order of the rows does not change. `candidates` [n, k] are the nearest of all rows, if known, as
+    seen from their mean, nearest first.
     """
     pool = np.flatnonzero(~labelled)
     wanted = min(NEIGHBOURS, len(pool))
     if not wanted or not labelled.any():
         return unknown
-    near = _nearest_in_pool(rows, labelled, wanted)  # [l, wanted], numbers of rows
+    near = _nearest_in_pool(rows, labelled, wanted, candidates)  # [l, wanted], numbers of rows
     if unknown[near].mean() <= MOST_DOUBT:
         return unknown
     odds = logit(unknown)
@@ -101,21 +127,33 @@ def trusted_by_labels(rows: Floats, unknown: Floats, labelled: NDArray[np.bool_]
     return weaker
 
 
-def _nearest_in_pool(rows: Floats, labelled: NDArray[np.bool_], wanted: int) -> NDArray[np.int64]:
+def _nearest_in_pool(
+    rows: Floats, labelled: NDArray[np.bool_], wanted: int, candidates: NDArray[np.int32] | None
+) -> NDArray[np.int64]:
     """Numbers [l, wanted] of the unlabelled rows nearest to each labelled one, by cosine after centring.
 
-    Cosines are computed from inner products, so that a large pool is not copied.
+    Cosines are computed from inner products, so that a large pool is not copied, and only for labelled rows without
+    enough unlabelled candidates.
     """
+    numbers = np.flatnonzero(labelled)
+    found = np.empty((len(numbers), wanted), dtype=np.int64)
+    missing = np.ones(len(numbers), dtype=bool)
+    if candidates is not None:
+        free = ~labelled[candidates[numbers]]  # [l, k]
+        missing = free.sum(axis=1) < wanted
+        first = np.argsort(~free[~missing], axis=1, kind="stable")[:, :wanted]
+        found[~missing] = np.take_along_axis(candidates[numbers[~missing]], first, axis=1)
+    if not missing.any():
+        return found
     centre = rows.mean(axis=0)
     along = rows @ centre  # [n]
     lengths = np.sqrt(np.maximum(np.einsum("nd,nd->n", rows, rows) - 2 * along + centre @ centre, 1e-12))
-    numbers = np.flatnonzero(labelled)
-    found = np.empty((len(numbers), wanted), dtype=np.int64)
-    for at in range(0, len(numbers), _FEW):
-        some = numbers[at : at + _FEW]
-        cosines = (rows[some] @ rows.T - along) / lengths  # up to a factor per row, which does not change the order
+    left = np.flatnonzero(missing)
+    for at in range(0, len(left), _FEW):
+        some = left[at : at + _FEW]
+        cosines = (rows[numbers[some]] @ rows.T - along) / lengths  # up to a factor per row: the order stays
         cosines[:, labelled] = -np.inf
-        found[at : at + _FEW] = np.argpartition(-cosines, wanted - 1, axis=1)[:, :wanted]
+        found[some] = np.argpartition(-cosines, wanted - 1, axis=1)[:, :wanted]
     return found
 
 

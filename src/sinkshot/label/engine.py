@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from sinkshot.errors import DataWarning
 from sinkshot.estimators.few_shot import FewShotClassifier
+from sinkshot.estimators.pool_neighbours import PoolNeighbours
 from sinkshot.label.items import OUTSIDER, Items
 
 Floats = NDArray[np.floating[Any]]
@@ -67,6 +68,7 @@ def classify(
     unknown: float | None = 0.5,
     next_count: int = 10,
     stage: Stage = lambda _: None,
+    neighbours: PoolNeighbours | None = None,
 ) -> Answers:
     """Label the items.
 
@@ -83,6 +85,8 @@ def classify(
         How many items to suggest for labelling next.
     stage : callable, optional
         Called with what is being done.
+    neighbours : PoolNeighbours, optional
+        Of these features; makes later calls with other labels quicker.
     """
     stage(f"fitting {method} to {len(items):,} rows of {features.shape[1]:,} features")
     labels = [label or None for label in items.labels]
@@ -90,7 +94,7 @@ def classify(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DataWarning)
         warnings.filterwarnings("ignore", message="The number of unique classes")
-        model.fit(features, labels)
+        model.fit(features, labels, neighbours=neighbours)
     said = tuple(str(one.message) for one in caught if issubclass(one.category, DataWarning))
     unknowns = getattr(model, "unknown_", np.zeros(len(items)))
     best = model.classes_[model.label_distributions_.argmax(axis=1)]

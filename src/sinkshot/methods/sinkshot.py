@@ -80,8 +80,13 @@ def of_large_pool(task: Task, s: SinkShotSettings) -> Scores:
     with large_pool(task) as pool:
         squares = pool.squares()
         member = one_hot(task.labels, task.way, squares)
-        graph = sparse_graph(pool.nearest(s.neighbours), s.sharpness, squares.dtype)
+        nearest = pool.nearest(s.neighbours) if task.nearest is None else _first(task.nearest, s.neighbours)
+        graph = sparse_graph(nearest, s.sharpness, squares.dtype)
         return run_steps(Rows(pool.product, squares, member, task.supports, task.queries), graph, s)
+
+
+def _first(nearest: tuple[Array, Array], count: int) -> tuple[Array, Array]:
+    return nearest[0][:, :count], nearest[1][:, :count]
 
 
 def run_steps(rows: Rows, graph: Graph, s: SinkShotSettings) -> Scores:

@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from sinkshot.errors import InputError
+from sinkshot.estimators.pool_neighbours import PoolNeighbours
 from sinkshot.files import replacing
 from sinkshot.label.engine import classify, what_to_label_next
 from sinkshot.review.state import Fit, Review
@@ -91,6 +92,7 @@ class Refitter:
 
     def __init__(self, review: Review, method: str, next_count: int, changed: Callable[[], None]) -> None:
         self.review, self.method, self.next_count, self.changed = review, method, next_count, changed
+        self.neighbours = PoolNeighbours()
         self.worker = Worker(self._work, QUIET, LATEST)
 
     def _work(self) -> None:
@@ -117,7 +119,14 @@ class Refitter:
                 first = tuple(first_rows(review.features, min(self.next_count, len(items))))
                 review.publish(replace(before, decided=decided, next_rows=first))
             return
-        answers = classify(items, review.features, method=self.method, unknown=review.unknown, next_count=0)
+        answers = classify(
+            items,
+            review.features,
+            method=self.method,
+            unknown=review.unknown,
+            next_count=0,
+            neighbours=self.neighbours,
+        )
         left = tuple(row for row in before.next_rows if items.labels[row] is None)
         fit = Fit(before.number + 1, decided, answers, left, before.groups, time.monotonic() - begin)
         review.publish(fit)
