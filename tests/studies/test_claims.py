@@ -76,7 +76,7 @@ def test_a_row_that_another_surpasses_is_not_best(world):
 
 def test_many_rivals_need_more_than_one_that_is_barely_above():
     """Of ten rivals one is above by a little more than its interval: by chance alone, that is not rare."""
-    rivals = {f"r{i}": 79.0 for i in range(9)}
+    rivals = {f"r{i}": 80.0 for i in range(9)}
 
     def judged(rule, near, *others, **options):
         world = World({})  # noise depends on how many rows came before
