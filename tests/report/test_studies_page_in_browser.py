@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from browser import BrowserPages
 from html_page import Page
+from toy_outcomes import outcome_of, stored
+
+from sinkshot.episodes import Recipe
+from sinkshot.report.studies import write_report
+from sinkshot.studies.study import BankKey, Cell, Claim, Column, Entry, Row, Sheet, Study
 
 pytestmark = pytest.mark.slow
 
@@ -113,6 +121,110 @@ def test_keyboard_reaches_the_content_and_opens_what_is_folded(browser_page: Bro
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     regions = page.evaluate("document.querySelectorAll('[role=region]:not([tabindex=\"0\"])').length")
     assert regions == 0
+
+
+def test_long_bank_names_leave_room_for_the_claims(browser_page: BrowserPages, tmp_path: Path) -> None:
+    backbones = tuple(f"wide-residual-network-28-10-run{i}" for i in range(1, 7))
+    label = "CIFAR-FS, " + "+".join(backbones)
+    cells = [Cell(BankKey("cifar-fs", backbones), Recipe(episodes=20), name, "PE") for name in ("ncm", "matching")]
+    rows = tuple(Row(one.method, (Entry(one),)) for one in cells)
+    claim = Claim("A claim of some words about two rows.", "row-above-row", (("other", "ncm"), ("row", "matching")))
+    sheets = (Sheet(label, (Column("1-shot"),), rows), Sheet(f"{label}, again", (Column("1-shot"),), rows))
+    study = Study("long", "Long names", "table", "Table 1", sheets=sheets, claims=(claim,))
+    write_report(tmp_path, outcome_of([study], {one: stored(one, 80.0, i) for i, one in enumerate(cells)}, {}))
+    for screen in SCREENS.values():
+        page = browser_page(tmp_path / "index.html", **screen)
+        assert page.evaluate("document.documentElement.scrollWidth") == screen["width"]
+        widths = page.evaluate("[...document.querySelectorAll('.claims p')].map(p => p.getBoundingClientRect().width)")
+        assert len(widths) >= 4
+        assert min(widths) > 200
+
+
+def test_tables_are_sorted_and_searched(browser_page: BrowserPages, folder: Path) -> None:
+    page = browser_page(folder / "index.html", **SCREENS["desktop"])
+    first = "[...document.querySelector('section[aria-labelledby=table-5] table').tBodies[0].rows]"
+    labels = f"{first}.filter(row => !row.hidden).map(row => row.cells[0].textContent.trim())"
+    numbers = f"{first}.map(row => parseFloat(row.cells[1].textContent)).filter(n => !isNaN(n))"
+    before = page.evaluate(labels)
+    head = page.locator("section[aria-labelledby=table-5] table").first.locator("button.sort").nth(1)
+    head.click()
+    falling = page.evaluate(numbers)
+    assert falling == sorted(falling, reverse=True)
+    head.click()
+    assert page.evaluate(numbers) == sorted(falling)
+    assert sorted(page.evaluate(labels)) == sorted(before)
+    field = page.locator("section[aria-labelledby=table-2] input[type=search]").first
+    field.fill("bms wrn")
+    table = "document.querySelector('section[aria-labelledby=table-2] table')"
+    shown = page.evaluate(
+        f"[...{table}.querySelectorAll('tbody tr:not([hidden]) th[scope=row]')].map(th => th.textContent)"
+    )
+    assert len(shown) == 2
+    assert all("BMS" in text for text in shown)
+
+
+def test_every_table_and_figure_can_be_downloaded(browser_page: BrowserPages, folder: Path) -> None:
+    page = browser_page(folder / "index.html", **SCREENS["desktop"])
+    page.evaluate(OPEN_ALL)
+    tables, panels = (page.evaluate(f"document.querySelectorAll('{what}').length") for what in ("table", ".panel"))
+    names = page.evaluate("[...document.querySelectorAll('.tools button')].map(button => button.textContent)")
+    assert (names.count("CSV"), names.count("SVG")) == (tables, panels)
+    with page.expect_download() as table:
+        page.locator("section[aria-labelledby=table-5] .tools button").first.click()
+    rows = list(csv.reader(Path(table.value.path()).read_text(encoding="utf-8").splitlines()))
+    assert rows[0][:4] == ["group", "Preprocessing", "Inductive (NCM) 1-shot", "Inductive (NCM) 1-shot ci95"]
+    assert rows[1][1] == "None"
+    assert 50 < float(rows[1][2]) < 60
+    with page.expect_download() as figure:
+        page.locator("section[aria-labelledby=figure-epochs] .panel .tools button").first.click()
+    drawing = ElementTree.parse(figure.value.path())
+    assert drawing.getroot().tag.endswith("svg")
+    colours = drawing.find("{http://www.w3.org/2000/svg}style")
+    assert colours is not None
+    assert "--series-1: #" in (colours.text or "")
+
+
+def test_the_theme_can_be_chosen_and_is_kept(browser_page: BrowserPages, folder: Path) -> None:
+    page = browser_page(folder / "index.html", **SCREENS["desktop"])
+    ground = "getComputedStyle(document.body).backgroundColor"
+    page.select_option(".theme select", "dark")
+    assert brightness(page.evaluate(ground)) < 60
+    page.reload()
+    assert brightness(page.evaluate(ground)) < 60
+    page.select_option(".theme select", "light")
+    assert brightness(page.evaluate(ground)) > 200
+
+
+def test_contents_stay_at_hand(browser_page: BrowserPages, folder: Path) -> None:
+    page = browser_page(folder / "index.html", **SCREENS["phone"])
+    page.evaluate("window.scrollTo(0, 9000)")
+    assert page.evaluate("document.querySelector('.bar').getBoundingClientRect().top") == 0
+    page.click(".bar summary")
+    page.click(".bar a[href='#table-7']")
+    page.wait_for_function("Math.abs(document.querySelector('#table-7').getBoundingClientRect().top) < 120")
+    assert page.evaluate("document.querySelector('#table-7').getBoundingClientRect().top") > 40
+    assert page.evaluate("document.querySelector('.bar details').open") is False
+
+
+def test_without_a_script_everything_can_be_read(chromium_browser: Any, folder: Path) -> None:
+    context = chromium_browser.new_context(java_script_enabled=False, viewport=SCREENS["desktop"])
+    page = context.new_page()
+    page.goto((folder / "index.html").as_uri())
+    assert page.locator(".tools, .theme").count() == 0
+    assert page.locator("section[aria-labelledby=table-5] td").first.is_visible()
+    context.close()
+
+
+def test_folded_parts_are_printed(browser_page: BrowserPages, folder: Path) -> None:
+    page = browser_page(folder / "index.html", width=680, height=1000)
+    page.emulate_media(media="print")
+    folded = page.evaluate(
+        "[...document.querySelectorAll('main details:not([open])')].map(part => part.lastElementChild.checkVisibility("
+        "{contentVisibilityAuto: true}) && part.lastElementChild.getBoundingClientRect().height)"
+    )
+    assert len(folded) > 5
+    assert all(folded)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 680
 
 
 def test_page_prints_within_its_margins(browser_page: BrowserPages, folder: Path) -> None:

@@ -6,7 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -114,6 +114,11 @@ class SheetView:
     def measured(self) -> bool:
         """Whether at least one number or fact is known."""
         return self.facts is not None or any(place.here is not None for place in self.table_cells)
+
+    @property
+    def printed(self) -> bool:
+        """Whether the paper has at least one number or fact."""
+        return bool(self.sheet.paper) or any(place.paper is not None for place in self.table_cells)
 
     def paper_share(self, part: str) -> str:
         """Return the share of tests for a Gaussian that pass in the paper, `before` or `after`, as far as it says."""
@@ -253,7 +258,10 @@ def _shown(study: Study, sheet: Sheet, anchor: str, outcome: RunResult) -> Sheet
         return SheetView(sheet, table, anchor, groups, drawing(anchor, ranked), board=ranked)
     if study.kind == "calibration":
         return SheetView(sheet, table, anchor, groups, calibration_drawing(anchor, sheet, outcome.results))
-    return SheetView(sheet, table, anchor, groups, draw(anchor, study.kind, sheet, outcome.results, facts), facts)
+    shown = SheetView(sheet, table, anchor, groups, Drawing(()), facts)
+    if not shown.measured and not shown.printed:
+        return shown
+    return replace(shown, drawing=draw(anchor, study.kind, sheet, outcome.results, facts))
 
 
 _TAKEN = ("main", "contents", "claims", "same-episodes", "missing", "cells", "run")  # anchors of the page itself

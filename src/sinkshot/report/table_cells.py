@@ -117,7 +117,8 @@ def table_cells(sheet: Sheet, results: Mapping[Cell, StoredResult]) -> list[list
         [replace(measured(entry, results), elsewhere=bool(sheet.elsewhere) or row.head) for entry in row.entries]
         for row in sheet.rows
     ]
-    return _with_tied(sheet, _with_best(sheet, rows), results)
+    marked = _with_best(sheet, rows)
+    return marked if sheet.axis else _with_tied(sheet, marked, results)  # points of a curve are no rivals
 
 
 def _with_tied(
