@@ -153,11 +153,13 @@ def test_the_method_in_contributing_needs_one_file_and_no_list(package_with_one_
     assert "Cover, Hart" in (tmp_path / "pages" / "nearest-neighbour.md").read_text(encoding="utf-8")
 
 
-def test_every_extra_has_a_trial():
+def test_every_extra_has_a_trial_and_a_line_in_getting_started():
     spec = importlib.util.spec_from_file_location("try_extras", ROOT / "tools" / "try_extras.py")
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)
     assert set(tool.extras()) == set(tool.TRIALS)
+    listed = re.findall(r"`sinkshot\[(\w+)\]`", (ROOT / "docs" / "getting_started.md").read_text(encoding="utf-8"))
+    assert {"core", *listed} == set(tool.TRIALS)
 
 
 def test_the_backbones_page_turns_a_folder_into_a_table_of_labels(tmp_path, monkeypatch):

@@ -150,6 +150,19 @@ with open("texts.csv", "w", newline="") as file:
     csv.writer(file).writerows([("text", "label"), *texts.items()])
 assert len(label("texts.csv", "--text", "text")) == 5
 """
+REVIEW = """
+import subprocess, sys, urllib.request
+with open("items.csv", "w") as file:
+    rows = [f"{i},{'ab'[i % 2] if i < 6 else ''},{i % 2},{i / 40}" for i in range(40)]
+    file.write("\\n".join(["id,label,x,y", *rows, ""]))
+words = [sys.executable, "-m", "sinkshot", "label", "items.csv", "--review", "--no-open"]
+with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as server:
+    try:
+        address = server.stdout.readline().strip()
+        assert "<html" in urllib.request.urlopen(address, timeout=60).read().decode().lower(), address
+    finally:
+        server.terminate()
+"""
 TESTS = f"""
 import subprocess, sys
 words = ["-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "tests/test_bank.py", "tests/test_preprocess.py"]
@@ -166,6 +179,7 @@ TRIALS = {
     "timm": IMAGES + TIMM,
     "onnx": IMAGES + ONNX,
     "gpu": GPU,
+    "app": REVIEW,
     "jax": JAX,
     "dask": STUDY + DASK,
     "faiss": FAISS,

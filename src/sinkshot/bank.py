@@ -12,15 +12,17 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sinkshot.arrays import blocks
 from sinkshot.errors import InputError
-from sinkshot.formats.parts import PartedFeatures
 from sinkshot.statistics import skewness_by_blocks
+
+if TYPE_CHECKING:
+    from sinkshot.formats.parts import PartedFeatures
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -219,7 +221,16 @@ def load(path: str | os.PathLike[str], labels: str | os.PathLike[str] | None = N
 def in_parts(bank: FeatureBank) -> PartedFeatures | None:
     """Return the features of a bank in parts; None where they are an array."""
     features: Any = bank.features
-    return features if isinstance(features, PartedFeatures) else None
+    return features if _are_in_parts(features) else None
+
+
+def _are_in_parts(features: Any) -> TypeGuard[PartedFeatures]:
+    """Whether features are read from parts; formats are imported only if they may be."""
+    if isinstance(features, np.ndarray):
+        return False
+    from sinkshot.formats.parts import PartedFeatures
+
+    return isinstance(features, PartedFeatures)
 
 
 def describe(bank: FeatureBank) -> dict[str, Any]:
@@ -258,7 +269,7 @@ def describe(bank: FeatureBank) -> dict[str, Any]:
 
 def validate(features: Any, labels: Any, class_names: Any, meta: Any, base: Any) -> dict[str, Any]:
     """Return the parts of a bank, cast and read-only. Raise an InputError that says what is wrong and where."""
-    x = features if isinstance(features, PartedFeatures) else _float32(features, 2, "features")
+    x = features if _are_in_parts(features) else _float32(features, 2, "features")
     names, y = _names(class_names), _array(labels, "labels")
     if y.ndim != 1 or y.dtype.kind not in "iu":
         raise InputError(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sinkshot.backbones.train import TrainingResult
 
 
-@guarded  # more than 60 lines: one or more for each option
+@guarded
 def train(  # long: one parameter for each option
     images: shared.Images,
     folder: Annotated[Path, typer.Option("--out", help="Folder of the run.")],

@@ -25,8 +25,8 @@ from sinkshot.tuning import tune as search
 _EASY = 0.995  # above this, too few errors are left to choose by
 
 
-@guarded  # more than 60 lines: one or more for each option
-def tune(
+@guarded
+def tune(  # long: one parameter for each option
     features: Annotated[
         str,
         typer.Argument(metavar="FEATURES", help="Feature bank of the validation classes: a file or a bundled name."),
