@@ -62,6 +62,14 @@ def world():
 # --- tables ---------------------------------------------------------------------------------------------------------
 
 
+def test_a_claim_is_judged_on_the_sheets_that_have_its_row(world):
+    sheets = (world.table(a=80, b=82), replace(world.table(c=81, d=83), label="Other"))
+    for row, where in (("b", ["Sheet"]), ("x", ["Sheet", "Other"])):
+        claim = Claim("A claim.", "best-row", (("row", row),))
+        found = judge(Study("s", "S", "table", sheets=sheets, claims=(claim,)), world.results)
+        assert [judgement.sheet for judgement in found] == where
+
+
 def test_the_best_row_is_best(world):
     found = world.judge(world.table(a=80, b=82, c=81), "best-row", row="b")
     assert found.verdict == "holds"

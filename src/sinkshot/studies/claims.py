@@ -91,17 +91,24 @@ class Numbers:
 
 
 def judge(study: Study, results: Results) -> list[Judgement]:
-    """Judge every claim of a study on every sheet.
+    """Judge every claim of a study on every sheet, or on those that have the rows it names.
 
     `results` may hold more than the study's own cells: a claim about merged backbones looks for the single ones, which
     another study has.
     """
     judgements = []
     for claim in study.claims:
-        for sheet in study.sheets:
+        for sheet in _sheets(study, claim):
             found = list(RULES[claim.rule](Numbers(sheet, results), **dict(claim.options)))
             judgements.append(Judgement(claim, sheet.label, *_conclusion(found)))
     return judgements
+
+
+def _sheets(study: Study, claim: Claim) -> Sequence[Sheet]:
+    """Return the sheets that have a row that the claim names; all if it names none, or one that no sheet has."""
+    named = {name for key, value in claim.options if key in ("row", "rows") for name in _several(value)}
+    having = [sheet for sheet in study.sheets if named & {row.label for row in sheet.rows}]
+    return having or study.sheets
 
 
 def options(rule: str) -> list[str]:
