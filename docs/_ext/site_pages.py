@@ -15,6 +15,7 @@ import api_page
 import draw_engines
 import draw_gram_form
 import draw_packages
+import draw_pipeline
 import make_methods_page
 
 FIRST = ("evaluate", "preprocessing", "one_episode", "unequal_pools", "open_set", "risk_coverage", "own_features")
@@ -44,6 +45,7 @@ def write_pages(app: Any, config: Any) -> None:
     draw_packages.draw(figures / "packages.svg")
     draw_engines.draw(figures / "engines.svg")
     draw_gram_form.draw(figures / "gram-form.svg")
+    draw_pipeline.draw(figures / "pipeline.svg")
 
 
 def skip(app: Any, what: str, name: str, member: Any, skipped: bool, options: Any) -> bool | None:
