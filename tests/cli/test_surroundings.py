@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -14,6 +17,7 @@ import pytest
 from command_line import run_program, sinkshot_process, start_sinkshot
 
 import sinkshot as package
+from sinkshot.cli import _endings, _signals
 
 BUNDLED = "cifar-fs_wrn-28-10_novel"
 EVAL = ("eval", BUNDLED, "--episodes", "20", "--json")
@@ -120,3 +124,27 @@ def test_a_signal_keeps_and_says_what_was_finished(number, code):
     assert run.returncode == code, errors
     assert errors.startswith("interrupted; the results above are from: ncm ")
     assert '"accuracy"' in output
+
+
+def test_an_interrupt_that_comes_late_is_no_ctrl_c(monkeypatch):
+    monkeypatch.setattr(_signals, "LOOK_EVERY", 1e-4)
+    monkeypatch.setattr(_signals, "_reader_gone", threading.Event())
+    before, rng = signal.getsignal(signal.SIGPIPE), random.Random(0)
+    for _ in range(300):
+        reader, writer = os.pipe()
+        os.close(reader)
+        held = contextlib.redirect_stdout(os.fdopen(writer, "w"))
+        with held as output, contextlib.closing(output), contextlib.suppress(BrokenPipeError), _signals.while_read():
+            end = time.perf_counter() + rng.random() * 4e-4
+            while time.perf_counter() < end:
+                pass
+        assert signal.getsignal(signal.SIGPIPE) is before
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(130)])
+def test_an_interrupt_whose_reader_has_gone_ends_in_silence(monkeypatch, capfd, error):
+    monkeypatch.setattr(_signals, "_reader_gone", threading.Event())
+    _signals._reader_gone.set()
+    monkeypatch.setattr(_endings, "_discard", lambda number: None)
+    assert _endings.ending(error) == 1
+    assert capfd.readouterr().err == ""

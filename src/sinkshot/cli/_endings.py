@@ -73,6 +73,9 @@ def ending(error: BaseException) -> int:
     """Say why a command ends, and return its exit code."""
     if isinstance(error, SystemExit) and error.code == 128 + signal.SIGINT and _signals.exit_code() != error.code:
         error = KeyboardInterrupt()  # a signal that reached the parser of options, which takes all for Ctrl-C
+    ctrl_c = isinstance(error, KeyboardInterrupt) or getattr(error, "code", None) == 128 + signal.SIGINT
+    if ctrl_c and _signals.reader_has_gone():
+        error = BrokenPipeError()
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else DONE if error.code is None else FAILED
     if isinstance(error, InputError):

@@ -16,6 +16,7 @@ from typing import Any
 LOOK_EVERY = 0.2  # seconds between two looks at who reads our output
 
 _received: list[int] = []
+_reader_gone = threading.Event()
 
 
 class Terminated(KeyboardInterrupt):
@@ -45,6 +46,11 @@ def exit_code() -> int:
     return 128 + (_received[0] if _received else signal.SIGINT)
 
 
+def reader_has_gone() -> bool:
+    """Whether an interrupt came from `while_read`, however late it arrived."""
+    return _reader_gone.is_set()
+
+
 @contextmanager
 def while_read() -> Iterator[None]:
     """Stop computing what nobody will read: raise a BrokenPipeError soon after the reader of our output has gone.
@@ -55,17 +61,23 @@ def while_read() -> Iterator[None]:
     if not watched or threading.current_thread() is not threading.main_thread():
         yield
         return
-    gone, over = threading.Event(), threading.Event()
-    before = signal.signal(signal.SIGPIPE, _interrupt)
-    watcher = threading.Thread(target=_watch, args=(sys.stdout.fileno(), gone, over), daemon=True)
-    watcher.start()
+    inside, over = [True], threading.Event()
+
+    def interrupt(_number: int, _frame: Any) -> None:
+        if inside[0]:  # what is over is not interrupted: printing will tell
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGPIPE, interrupt)
+    watcher = threading.Thread(target=_watch, args=(sys.stdout.fileno(), over), daemon=True)
     try:
+        watcher.start()
         yield
     except KeyboardInterrupt:
-        if gone.is_set():
+        if reader_has_gone():
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)) from None
         raise
     finally:
+        inside[0] = False
         over.set()
         watcher.join()
         signal.signal(signal.SIGPIPE, before)
@@ -79,16 +91,12 @@ def _is_pipe(stream: Any) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
-def _interrupt(_number: int, _frame: Any) -> None:
-    raise KeyboardInterrupt
-
-
-def _watch(output: int, gone: threading.Event, over: threading.Event) -> None:
+def _watch(output: int, over: threading.Event) -> None:
     """Interrupt the main thread when nobody holds the other end of the pipe."""
     poll = select.poll()
     poll.register(output, 0)  # errors alone
     while not over.wait(LOOK_EVERY):
         if poll.poll(0):
-            gone.set()
+            _reader_gone.set()
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGPIPE)
             return
