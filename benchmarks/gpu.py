@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 import triton
+from cases import CASES
 
 import sinkshot
 from sinkshot import METHODS, FeatureBank, Recipe, Task, evaluate, preprocess
@@ -26,17 +27,6 @@ from sinkshot.engines.fused_kernels import KERNELS, Question
 from sinkshot.preprocess import base_mean_of, parse, run
 
 GOLDEN = Path(__file__).parent.parent / "tests" / "golden"
-CELLS = (
-    ("bms", 1),
-    ("sinkshot", 1),
-    ("bms-star", 1),
-    ("bms", 5),
-    ("sinkshot", 5),
-    ("bms-star", 5),
-    ("ncm", 5),
-    ("kmeans", 5),
-    ("soft-kmeans", 5),
-)
 CHAINS = {"sinkshot": None}  # its own; all others: PEMnE
 COMPARED = [(protocol, 5, shot, 15) for protocol in ("balanced", "dirichlet", "long-tail") for shot in (1, 5)]
 COMPARED += [("open-set", 5, 1, 8), ("open-set", 5, 5, 7), ("balanced", 2, 1, 15), ("balanced", 16, 1, 6)]
@@ -129,7 +119,7 @@ def main() -> None:
     }
     if args.methods is None:
         report |= {"ceilings": ceilings(), "golden": golden_cases(exact)}
-    for method, shot in CELLS:
+    for method, shot in CASES:
         if args.methods is not None and method not in args.methods:
             continue
         for engine in ("triton", "torch"):

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cases import CASES
 
 import sinkshot
 from sinkshot import METHODS, FeatureBank, Recipe, evaluate
@@ -32,17 +33,6 @@ PUBLISHED = {  # facts: the authors' code, episodes a second on two cores, sampl
     ("bms", 1): 111.0,
     ("bms", 5): 36.0,
 }
-CASES = (
-    ("bms", 1),
-    ("sinkshot", 1),
-    ("bms-star", 1),
-    ("bms", 5),
-    ("sinkshot", 5),
-    ("bms-star", 5),
-    ("ncm", 5),
-    ("kmeans", 5),
-    ("soft-kmeans", 5),
-)
 COMPARED = 200  # episodes of the slowest engine, over which the accuracies of all are comparable
 CHAINS = {"sinkshot": "PEMbE"}  # all others: PEMnE
 GROWTH = {

@@ -12,7 +12,9 @@ import pytest
 
 import sinkshot
 
+ROOT = Path(__file__).parents[1]
 SOURCES = sorted(Path(sinkshot.__file__).parent.rglob("*.py"))
+SCRIPTS = sorted(file for name in ("benchmarks", "tools") for file in (ROOT / name).glob("*.py"))
 LINES_OF_A_FILE, LINES_OF_A_FUNCTION, LINES_OF_A_COPY = 400, 60, 8
 REASON = "# long: "
 
@@ -51,7 +53,7 @@ def test_nothing_is_written_twice():
     similar = pytest.importorskip("pylint.checkers.symilar").Symilar(
         min_lines=LINES_OF_A_COPY, ignore_comments=True, ignore_docstrings=True
     )
-    for file in SOURCES:
+    for file in (*SOURCES, *SCRIPTS):
         with file.open(encoding="utf-8") as stream:
             similar.append_stream(str(file), stream)
     copies = [
