@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkshot import query_sizes
+from sinkshot.counter_random import GOLDEN, mix, shuffled, streams
 from sinkshot.errors import InputError, number, unknown_name
 from sinkshot.query_sizes import ALPHA, RATIO
-from sinkshot.random_words import GOLDEN, mix, shuffled, streams
 
 Int = NDArray[np.int32]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkshot.counter_random import mix, shuffled, streams, word
 from sinkshot.errors import InputError
-from sinkshot.random_words import mix, shuffled, streams, word
 
 ALPHA = 2.0  # the field's imbalanced setting
 RATIO = 10.0  # of the largest to the smallest class in a long tail

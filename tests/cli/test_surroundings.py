@@ -17,7 +17,7 @@ import pytest
 from command_line import run_program, sinkshot_process, start_sinkshot
 
 import sinkshot as package
-from sinkshot.cli import _endings, _signals
+from sinkshot.cli import _exit_codes, _signals
 
 BUNDLED = "cifar-fs_wrn-28-10_novel"
 EVAL = ("eval", BUNDLED, "--episodes", "20", "--json")
@@ -145,6 +145,6 @@ def test_an_interrupt_that_comes_late_is_no_ctrl_c(monkeypatch):
 def test_an_interrupt_whose_reader_has_gone_ends_in_silence(monkeypatch, capfd, error):
     monkeypatch.setattr(_signals, "_reader_gone", threading.Event())
     _signals._reader_gone.set()
-    monkeypatch.setattr(_endings, "_discard", lambda number: None)
-    assert _endings.ending(error) == 1
+    monkeypatch.setattr(_exit_codes, "_discard", lambda number: None)
+    assert _exit_codes.ending(error) == 1
     assert capfd.readouterr().err == ""

@@ -22,7 +22,7 @@ ALLOWED = {  # what a module reads with, and what it reads
     "backbones/processes.py": ("*.read_text", "json.loads", "os.open", "what our own process wrote; the null device"),
     "backbones/recipes.py": ("*.read_text", "recipes of the package"),
     "backbones/run.py": ("json.loads", "what it has just written"),
-    "cli/_endings.py": ("os.open", "the null device"),
+    "cli/_exit_codes.py": ("os.open", "the null device"),
     "encoders/efficientnet_lite.py": ("*.read_bytes", "open_session", "installed weights, by their digest"),
     "encoders/minilm.py": ("*.open", "Tokenizer.from_file", "load_file", "installed weights, by their digest"),
     "encoders/onnx_session.py": ("onnxruntime.InferenceSession", "the graph that we build"),

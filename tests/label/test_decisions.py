@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sinkshot.errors import InputError
+from sinkshot.label.classifier import Answers
 from sinkshot.label.decisions import DecisionLog, put_onto, read, rule_out, standing
-from sinkshot.label.engine import Answers
 from sinkshot.label.items import Items
 
 

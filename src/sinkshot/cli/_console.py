@@ -14,7 +14,7 @@ import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from sinkshot.cli._endings import FAILED, ending, say
+from sinkshot.cli._exit_codes import FAILED, ending, say
 from sinkshot.cli._signals import exit_code
 from sinkshot.errors import printable, printable_lines
 

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from sinkshot.kernels import environment  # noqa: F401  before Numba reads it
+from sinkshot.kernels import numba_environment  # noqa: F401  before Numba reads it
 
 # isort: split
 from numba import config, njit

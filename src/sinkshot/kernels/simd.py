@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from sinkshot.kernels import environment  # noqa: F401  before Numba reads it
+from sinkshot.kernels import numba_environment  # noqa: F401  before Numba reads it
 
 # isort: split
 from numba import njit, types

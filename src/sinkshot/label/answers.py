@@ -11,7 +11,7 @@ import numpy as np
 
 from sinkshot import __version__
 from sinkshot.files import replacing
-from sinkshot.label.engine import Answers
+from sinkshot.label.classifier import Answers
 from sinkshot.label.items import SUMMARY, Items
 from sinkshot.label.spreadsheet import safe_path, safe_text, write_rows
 

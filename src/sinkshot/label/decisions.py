@@ -27,7 +27,7 @@ from sinkshot.files import reach_the_disk
 from sinkshot.foreign.files import content
 from sinkshot.foreign.limits import LIST
 from sinkshot.foreign.texts import json_object
-from sinkshot.label.engine import Answers
+from sinkshot.label.classifier import Answers
 from sinkshot.label.items import OUTSIDER, Items
 
 NAME = "decisions.jsonl"

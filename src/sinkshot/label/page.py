@@ -16,7 +16,7 @@ from sinkshot import __version__
 from sinkshot.encoders.images import as_seen
 from sinkshot.foreign.pictures import picture, room_for
 from sinkshot.label import page_figures as figures
-from sinkshot.label.engine import Answers
+from sinkshot.label.classifier import Answers
 from sinkshot.label.items import Items
 from sinkshot.report.page import write_page
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkshot.label.engine import Answers
+from sinkshot.label.classifier import Answers
 from sinkshot.report.figures.svg import INK, SERIES, Key, Panel, marker_sign, panel, printable
 
 _MOST_POINTS = 4_000

@@ -21,8 +21,8 @@ from sinkshot.label import answers as files
 from sinkshot.label import decisions as reviewed
 from sinkshot.label import exports, inputs, page
 from sinkshot.label.cache import NAME, FeatureCache
+from sinkshot.label.classifier import Answers, Stage, by_model, classify
 from sinkshot.label.encode import encode
-from sinkshot.label.engine import Answers, Stage, by_model, classify
 from sinkshot.label.items import Items
 
 _CELL = 24  # bytes for an item and a class: probabilities, without the item itself, and their order

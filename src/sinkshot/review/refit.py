@@ -16,7 +16,7 @@ import numpy as np
 from sinkshot.errors import InputError
 from sinkshot.estimators.pool_neighbours import PoolNeighbours
 from sinkshot.files import replacing
-from sinkshot.label.engine import classify, what_to_label_next
+from sinkshot.label.classifier import classify, what_to_label_next
 from sinkshot.review.state import Fit, Review
 from sinkshot.selection import first_rows
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from sinkshot.errors import InputError
 from sinkshot.label.answers import labels_csv
+from sinkshot.label.classifier import Answers, labels_and_sources
 from sinkshot.label.decisions import NAME, Decision, DecisionLog, Kind, put_onto, rule_out
-from sinkshot.label.engine import Answers, labels_and_sources
 from sinkshot.label.items import OUTSIDER, Items
 from sinkshot.review import audit
 from sinkshot.review.likeness import Likeness

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sinkshot.errors import unknown_name
-from sinkshot.label.engine import Answers
+from sinkshot.label.classifier import Answers
 from sinkshot.label.exports import folders, huggingface, label_studio
 from sinkshot.label.items import Items
 

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path, PurePosixPath
 
 from sinkshot.errors import InputError
-from sinkshot.label.engine import Answers
+from sinkshot.label.classifier import Answers
 from sinkshot.label.items import Items
 
 REJECTED = "_unknown"

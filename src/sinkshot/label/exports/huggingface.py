@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sinkshot.errors import InputError
 from sinkshot.files import replacing
-from sinkshot.label.engine import Answers
+from sinkshot.label.classifier import Answers
 from sinkshot.label.items import Items
 from sinkshot.label.spreadsheet import safe_path, safe_text, write_rows
 

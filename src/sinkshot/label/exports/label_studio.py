@@ -15,7 +15,7 @@ from xml.sax.saxutils import quoteattr
 from sinkshot import __version__
 from sinkshot.errors import InputError, printable
 from sinkshot.files import replacing
-from sinkshot.label.engine import Answers
+from sinkshot.label.classifier import Answers
 from sinkshot.label.items import Items
 
 TASKS, CONFIGURATION = "label-studio.json", "label-studio.xml"
