@@ -45,7 +45,9 @@ class FeatureCache:
         """Turn what SQLite raises, whose file may be damaged or in use, into an InputError."""
         try:
             yield
-        except (OSError, sqlite3.Error) as error:
+        except InputError:
+            raise
+        except (OSError, sqlite3.Error, ValueError) as error:  # a damaged name or text is not UTF-8
             raise InputError(
                 f"features cannot be kept in {self.file} ({getattr(error, 'strerror', None) or error}); choose "
                 "another folder with --cache, or remove that file."
