@@ -221,6 +221,7 @@ def test_the_wheel_is_small_and_brings_the_bank_and_the_templates(tmp_path):
     (wheel,) = tmp_path.glob("*.whl")
     assert wheel.stat().st_size < 12e6
     inside = zipfile.ZipFile(wheel).namelist()
-    for file in ("data/cifar-fs_wrn-28-10_novel.safetensors", "report/page.html.jinja", "report/page.css", "py.typed"):
+    templates = ("report/page.html.jinja", "report/page.css", "review/static/main.js", "review/static/review.css")
+    for file in ("data/cifar-fs_wrn-28-10_novel.safetensors", "py.typed", *templates):
         assert f"sinkshot/{file}" in inside
     assert not any(name.startswith("tests") for name in inside)

@@ -75,10 +75,10 @@ def made_photos(root, each=30, labelled=6, strangers=30):
 class Server:
     """A running review."""
 
-    def __init__(self, source, out, *words, program=SERVE):
+    def __init__(self, source, out, *words, program=SERVE, threads=1):
         command = [sys.executable, "-c", program, Path(__file__).parent, source, out] if program else words
         command = list(map(str, command if program else [sys.executable, *words]))
-        environment = {**os.environ, "SINKSHOT_THREADS": "1"}
+        environment = os.environ if threads is None else {**os.environ, "SINKSHOT_THREADS": str(threads)}
         self.out = Path(out)
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment

@@ -211,7 +211,7 @@ def _address(path: Path, side: int) -> str:
     return "" if small is None else f"data:image/jpeg;base64,{base64.b64encode(small).decode()}"
 
 
-def jpeg(path: Path, side: int) -> bytes | None:
+def jpeg(path: Path, side: int, quality: int = 70) -> bytes | None:
     """Return an image as a JPEG of at most `side` pixels, decoded and encoded anew; None where it cannot be read."""
     try:
         with picture(path) as image, room_for(image.width * image.height):
@@ -219,7 +219,7 @@ def jpeg(path: Path, side: int) -> bytes | None:
             small = as_seen(image)
             small.thumbnail((side, side))
             stream = io.BytesIO()
-            small.save(stream, "JPEG", quality=70)
+            small.save(stream, "JPEG", quality=quality)
     except Exception:  # Pillow's decoders raise almost anything at a damaged file
         return None
     return stream.getvalue()

@@ -6,6 +6,9 @@ of the unknown, what to label next) is published after it, and put off while dec
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -22,6 +25,7 @@ from sinkshot.selection import first_rows
 
 QUIET = 0.15  # seconds without a decision before a fit begins
 LATEST = 0.6  # seconds after which it begins anyway
+_NICE = 5
 FEWEST_NEXT = 3  # items to label next that are left before new ones are sought while decisions wait
 
 
@@ -63,6 +67,7 @@ class Worker(threading.Thread):
 
     def run(self) -> None:
         """Wait and work until stopped."""
+        _let_others_go_first()
         while True:
             self._asked.wait()
             begin = time.monotonic()
@@ -74,6 +79,13 @@ class Worker(threading.Thread):
                 return
             self._asked.clear()
             self.work()
+
+
+def _let_others_go_first() -> None:
+    """Lower the priority of this thread and of those that it starts, where the system can: answers come first."""
+    with contextlib.suppress(OSError, AttributeError):
+        if sys.platform == "linux":
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
 
 
 class Refitter:

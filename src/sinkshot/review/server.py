@@ -27,6 +27,7 @@ LOCK = ".review.lock"
 _BUSY = "the folder {0} is being reviewed"
 _OTHERWISE = "choose another folder with --out"
 _MOST_CONNECTIONS = 512
+_SWITCH = 0.001  # seconds after which Python's threads take turns, so that a fit does not hold up an answer
 _PATIENCE = 5.0  # seconds for work in the background to end
 
 
@@ -166,6 +167,7 @@ def _serve(
         server.should_exit = True
         listeners.close()
 
+    sys.setswitchinterval(_SWITCH)
     listening.listen(_MOST_CONNECTIONS)
     for worker in (refitter.worker, saver.worker):
         worker.start()

@@ -143,11 +143,11 @@ class Review:
 
     def columns(self) -> bytes:
         """Return what the page shows, as JSON: an entry for each item in columns, and the queues."""
-        with self.guard:
-            version = self.version
-            if self._columns is None or self._columns[0] != version:
-                self._columns = version, json.dumps(self._told(version), separators=(",", ":")).encode("ascii")
-            return self._columns[1]
+        version, kept = self.version, self._columns
+        if kept is None or kept[0] != version:  # built without the guard, so that decisions do not wait
+            kept = version, json.dumps(self._told(version), separators=(",", ":")).encode("ascii")
+            self._columns = kept
+        return kept[1]
 
     def _told(self, version: tuple[Any, ...]) -> dict[str, Any]:
         answers, fit = self.answers(), self.fit

@@ -10,6 +10,7 @@ from pathlib import Path
 from sinkshot.label.page import jpeg
 
 SIDES = {"small": 224, "large": 720}  # pixels
+_QUALITY = {"small": 70, "large": 88}
 KEPT = 128 << 20  # bytes
 _AT_ONCE = 4  # images that are decoded at the same time
 
@@ -40,7 +41,7 @@ class Thumbnails:
                 self._found.move_to_end((row, size))
                 return found
         with self._room:
-            made = jpeg(self.paths[row], SIDES[size])
+            made = jpeg(self.paths[row], SIDES[size], _QUALITY[size])
         if made is not None:
             self._keep((row, size), made)
         return made

@@ -2,7 +2,7 @@
 //
 // A listbox for assistive technology: the grid has the focus, the current item is its active descendant.
 
-import { face, h, percent } from "./parts.js";
+import { h, percent } from "./parts.js";
 import { ACCEPTED, GIVEN } from "./store.js";
 
 const SHAPES = {
@@ -28,6 +28,7 @@ export class Grid {
     this.places = new Map(); // row -> its place in the order
     this.lines = []; // { top, height, from, to } or { top, height, heading }
     this.tiles = new Map(); // row -> element in the document
+    this.spare = []; // tiles that left the sight, to be used again
     this.headings = new Map();
     this.selected = new Set();
     this.current = -1; // row
@@ -84,6 +85,8 @@ export class Grid {
       place = end;
     }
     this.inner.style.height = `${top + 4}px`;
+    this.inner.style.setProperty("--width", `${this.width}px`);
+    this.inner.style.setProperty("--height", `${this.height}px`);
   }
 
   resized() {
@@ -142,7 +145,7 @@ export class Grid {
     const { scrollTop, clientHeight } = this.element;
     const first = Math.max(0, this.lineAt(scrollTop) - AHEAD);
     const last = Math.min(this.lines.length - 1, this.lineAt(scrollTop + clientHeight) + AHEAD);
-    const wanted = new Set();
+    const wanted = new Map(); // row -> line and place
     const headings = new Set();
     const fresh = [];
     for (let at = first; at <= last; at++) {
@@ -150,25 +153,25 @@ export class Grid {
       if (line.section) {
         headings.add(line.section.key);
         this.heading(line, fresh);
-        continue;
-      }
-      for (let place = line.from; place < line.to; place++) {
-        const row = this.order[place];
-        wanted.add(row);
-        let tile = this.tiles.get(row);
-        if (!tile) {
-          tile = this.tile(row);
-          this.tiles.set(row, tile);
-          fresh.push(tile);
-        } else if (!all) continue;
-        this.put(tile, row, line.top, place - line.from, place);
-      }
+      } else for (let place = line.from; place < line.to; place++) wanted.set(this.order[place], [line, place]);
     }
     for (const [row, tile] of this.tiles) {
       if (wanted.has(row)) continue;
-      tile.remove();
+      this.spare.push(tile);
       this.tiles.delete(row);
     }
+    for (const [row, [line, place]] of wanted) {
+      let tile = this.tiles.get(row);
+      if (tile && !all) continue;
+      if (!tile) {
+        tile = this.spare.pop() ?? this.tile();
+        this.fill(tile, row);
+        this.tiles.set(row, tile);
+        if (!tile.isConnected) fresh.push(tile);
+      }
+      this.put(tile, row, line.top, place - line.from, place);
+    }
+    for (const tile of this.spare) tile.remove();
     for (const [key, heading] of this.headings) {
       if (headings.has(key)) continue;
       heading.remove();
@@ -188,30 +191,40 @@ export class Grid {
     heading.style.transform = `translateY(${line.top}px)`;
   }
 
-  tile(row) {
-    const { items } = this.store;
-    const shown = face(this.store, row);
-    const caption = h("div", { className: "caption" }, h("span", { className: "name", title: items.names[row] }, items.names[row].split("/").at(-1)), h("span", { className: "sure" }));
-    const tile = h("div", { className: "tile", id: `item-${row}`, role: "option" }, shown, caption, h("div", { className: "bar" }, h("i")), h("span", { className: "tick", ariaHidden: "true" }));
-    tile.dataset.row = row;
+  tile() {
+    const shown = this.store.items.kind === "images" ? h("img", { alt: "", decoding: "async", draggable: false }) : h("p", { className: this.store.items.kind === "texts" ? "text" : "number" });
+    const name = h("span", { className: "name" });
+    const sure = h("span", { className: "sure" });
+    const bar = h("i");
+    const tile = h("div", { className: "tile", role: "option" }, shown, h("div", { className: "caption" }, name, sure), h("div", { className: "bar" }, bar), h("span", { className: "tick", ariaHidden: "true" }));
+    tile.parts = { shown, name, sure, bar };
     return tile;
+  }
+
+  // Have a tile show an item.
+  fill(tile, row) {
+    const { kind, names, texts } = this.store.items;
+    const { shown, name } = tile.parts;
+    tile.id = `item-${row}`;
+    tile.dataset.row = row;
+    if (kind === "images") shown.src = `picture/small/${row}`;
+    else shown.textContent = kind === "texts" ? texts[row] : names[row];
+    name.textContent = names[row].split("/").at(-1);
+    name.title = names[row];
   }
 
   put(tile, row, top, column, place) {
     const { state, items } = this.store;
     const { above, label } = this.about(row);
     const sure = state.sure[row] / 1000;
-    tile.style.width = `${this.width}px`;
-    tile.style.height = `${this.height}px`;
     tile.style.transform = `translate(${column * (this.width + GAP)}px, ${top}px)`;
     const decided = state.source[row] === ACCEPTED ? "accepted" : state.source[row] === GIVEN ? "given" : "";
     const said = label ?? this.store.className(state.label[row]);
-    tile.querySelector(".sure").textContent = label ? label : decided || percent(sure);
-    tile.querySelector(".bar i").style.transform = `scaleX(${sure})`;
-    tile.classList.toggle("above", above === true);
-    tile.classList.toggle("selected", this.selected.has(row));
-    tile.classList.toggle("current", row === this.current);
-    tile.setAttribute("aria-selected", this.selected.has(row));
+    const selected = this.selected.has(row);
+    tile.parts.sure.textContent = label ? label : decided || percent(sure);
+    tile.parts.bar.style.transform = `scaleX(${sure})`;
+    tile.className = `tile${above ? " above" : ""}${selected ? " selected" : ""}${row === this.current ? " current" : ""}`;
+    tile.setAttribute("aria-selected", selected);
     tile.setAttribute("aria-setsize", this.order.length);
     tile.setAttribute("aria-posinset", place + 1);
     const what = items.kind === "texts" ? items.texts[row] : items.names[row];

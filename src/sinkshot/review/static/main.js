@@ -111,6 +111,7 @@ function wire() {
     status();
     if (detail === "state" && !location.hash && store.state.fit.number === 1) route(); // the first predictions
     if (detail === "state") view.update();
+    document.body.dataset.fit = store.state.fit.number;
     if (detail === "state" || detail === "decision") sidebar.update(address);
   });
   store.addEventListener("refused", ({ detail }) => say(`Not saved: ${detail}`));
@@ -139,6 +140,7 @@ try {
   wire();
   route();
   status();
+  document.body.dataset.fit = store.state.fit.number;
   document.body.dataset.ready = "true";
 } catch (error) {
   $("main").textContent = `The page could not be loaded: ${error.message}`;
