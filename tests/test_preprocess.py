@@ -237,3 +237,28 @@ def test_a_stored_mean_serves_base_features_as_it_serves_rows():
     done = apply(task, "Mb", {"": np.full(7, 0.5, np.float32)})
     np.testing.assert_allclose(done.base.features, base.features - 0.5, atol=1e-6)
     np.testing.assert_allclose(done.query, task.query - 0.5)
+
+
+@pytest.mark.parametrize(("rows", "width"), [(12, 30), (40, 9), (20, 20)])
+def test_w_divides_by_the_shrunken_spread_in_every_direction(rows, width):
+    x = np.random.default_rng(0).normal(size=(2, rows, width)) * np.linspace(0.1, 3, width)
+    found = run(x, parse("W2")).x
+    for one, expected in zip(x, found, strict=True):
+        covariance = np.cov(one.T, bias=True)
+        level = 2 * np.trace(covariance) / min(rows - 1, width)
+        values, vectors = np.linalg.eigh(covariance + level * np.eye(width))
+        direct = one @ vectors / np.sqrt(values) @ vectors.T
+        np.testing.assert_allclose(expected, direct * np.sqrt(level), rtol=1e-6, atol=1e-9)
+
+
+def test_w_leaves_equal_rows_as_they_are_and_follows_the_scale():
+    equal = np.ones((5, 3))
+    np.testing.assert_array_equal(run(equal, parse("W")).x, equal)
+    x = np.random.default_rng(0).normal(size=(30, 6))
+    np.testing.assert_allclose(run(7 * x, parse("W")).x, 7 * run(x, parse("W")).x)
+
+
+def test_the_shrinkage_of_w_is_written_where_it_is_not_10():
+    assert [str(step) for step in parse("WW10W3.5")] == ["W", "W", "W3.5"]
+    with pytest.raises(InputError, match="shrinkage of W"):
+        parse("PEW0E")

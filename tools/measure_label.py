@@ -12,6 +12,7 @@ on other classes: the first 75 intents, or the folder of `--choose`. Percent; di
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -21,18 +22,20 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sinkshot.label.engine import chain_for
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import NearestCentroid
 from sklearn.semi_supervised import LabelSpreading
 
-from sinkshot import FewShotClassifier
+from sinkshot import FewShotClassifier, __version__
 from sinkshot.calibration import Confidence
 from sinkshot.encoders import load
 from sinkshot.label.cache import NAME, FeatureCache
 from sinkshot.label.encode import encode
 from sinkshot.label.inputs import images
 from sinkshot.label.items import Items, unlabelled
+from sinkshot.settings.sinkshot import SETTINGS
 
 SHOTS = 5
 Array = NDArray[Any]
@@ -58,7 +61,8 @@ class Draw:
 
 def ours(x: Array, codes: Array) -> tuple[Array, Array]:
     """Fit the classifier of `label`."""
-    model = FewShotClassifier(unknown=0.5).fit(x, codes)
+    chain = chain_for("sinkshot", x, [None if code == -1 else str(code) for code in codes])
+    model = FewShotClassifier(preprocess=chain, unknown=0.5).fit(x, codes)
     pool = codes == -1
     return model.label_distributions_[pool], model.unknown_[pool]
 
@@ -81,7 +85,12 @@ RIVALS: dict[str, dict[str, Callable[[], Any]]] = {
     "LogisticRegression": {f"C={c}": lambda c=c: LogisticRegression(C=c, max_iter=2000) for c in (1, 10, 100, 1000)},
     "LabelSpreading": {
         f"gamma={g}, alpha={a}": lambda g=g, a=a: LabelSpreading(gamma=g, alpha=a, max_iter=200)
-        for g in (5, 20, 50, 100)
+        for g in (2, 5, 20, 50, 100)
+        for a in (0.2, 0.8)
+    }
+    | {
+        f"knn, {k} neighbours, alpha={a}": lambda k=k, a=a: LabelSpreading("knn", n_neighbors=k, alpha=a, max_iter=200)
+        for k in (7, 20)
         for a in (0.2, 0.8)
     },
     "NearestCentroid": {"": NearestCentroid},
@@ -234,7 +243,11 @@ def main() -> None:
         fits = {"ours": ours, **chosen(trials)}
         source = other if given.on_first else data
         found = measured([draw(source, ways, sizes, strangers, seed) for seed in range(given.draws)], fits)
-        print(f"{title}, {given.draws} draws\n\n{table(found)}\n", flush=True)
+        settings = hashlib.sha256(repr(SETTINGS).encode()).hexdigest()[:8]
+        print(
+            f"{title}, {given.draws} draws, sinkshot {__version__}, its settings {settings}\n\n{table(found)}\n",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from sinkshot.errors import InputError
 
-_STEP = re.compile(r"(?P<power>Ps|P)(?P<beta>\d*\.?\d+)?|E|Mn|Ma|Mb|Mc|Z|B")
-_NAMES = "P, Ps, E, Mn, Ma, Mb, Mc, Z, B"
-OF_TASK = ("Mn", "Ma", "Mc", "Z", "B")  # steps that need the whole task, not just one row
+_STEP = re.compile(r"(?P<name>Ps|P|W)(?P<number>\d*\.?\d+)?|E|Mn|Ma|Mb|Mc|Z|B")
+_NAMES = "P, Ps, E, Mn, Ma, Mb, Mc, W, Z, B"
+_USUAL = {"W": 10.0}  # the number of a step where none is written; 0.5 for all others
+OF_TASK = ("Mn", "Ma", "Mc", "W", "Z", "B")  # steps that need the whole task, not just one row
 
 
 _WHOSE_MEAN = (
@@ -29,9 +30,9 @@ class Step:
     Parameters
     ----------
     name : str
-        P, Ps, E, Mn, Ma, Mb, Mc, Z or B.
+        P, Ps, E, Mn, Ma, Mb, Mc, W, Z or B.
     beta : float
-        The exponent of P and Ps.
+        The exponent of P and Ps; the shrinkage of W.
 
     See Also
     --------
@@ -48,7 +49,7 @@ class Step:
     beta: float = 0.5
 
     def __str__(self) -> str:
-        return self.name if self.beta == 0.5 else f"{self.name}{self.beta:g}"
+        return self.name if self.beta == _USUAL.get(self.name, 0.5) else f"{self.name}{self.beta:g}"
 
 
 Chain = tuple[Step, ...]
@@ -86,13 +87,16 @@ def parse(chain: str) -> Chain:
         if match is None:
             hint = _WHOSE_MEAN if chain[at] == "M" else ""
             raise InputError(f"unknown preprocessing step {chain[at:]!r} in {chain!r}; the steps are {_NAMES}.{hint}")
-        beta = float(match["beta"] or 0.5)
+        name = match["name"] or match[0]
+        beta = float(match["number"] or _USUAL.get(name, 0.5))
+        if beta == 0 and name == "W":
+            raise InputError(f"the shrinkage of W in {chain!r} is 0, which divides by zero; 10 is usual.")
         if beta == 0:
             raise InputError(f"the power in {chain!r} is 0, which makes all features equal; 0.5 is usual.")
-        step = Step(match["power"] or match[0], beta)
+        step = Step(name, beta)
         if step.name == "P" and signed:
             raise InputError(f"P needs features >= 0, but the mean was subtracted before it in {chain!r}; use Ps.")
-        signed = step.name != "B" and (signed or step.name in ("Mn", "Ma", "Mb", "Mc", "Z"))
+        signed = step.name != "B" and (signed or step.name in ("Mn", "Ma", "Mb", "Mc", "W", "Z"))
         steps.append(step)
         at = match.end()
     return tuple(steps)

@@ -6,10 +6,13 @@
     Z    batch norm over the rows of the task           Mb   subtract the mean of the base classes, taken at this
     B    replace each row by its affinities to the           point of the chain
          other rows (BPA)                               Mc   subtract the mean of the class means of the supports,
-    ""   nothing                                             with the task's mean as one more support per class
+    W    divide by the spread of the task in each            with the task's mean as one more support per class
+         direction, shrunk                              ""   nothing
 
-A chain is read from left to right. beta is 0.5 unless a number follows the power: "P0.4EMnE". P, Ps, E and Mb are
-row-wise. If a task has features of the base classes, they go through the steps before the first that is not row-wise.
+A chain is read from left to right. beta is 0.5 unless a number follows the power: "P0.4EMnE". W multiplies rows by
+(S + r t I)^(-1/2), S the covariance of the task's rows, t the mean of its eigenvalues, r the shrinkage, 10 unless
+a number follows: "PEMcEW3E". P, Ps, E and Mb are row-wise. If a task has features of the base classes, they go through
+the steps before the first that is not row-wise.
 """
 
 from __future__ import annotations
@@ -51,6 +54,7 @@ __all__ = [
     "spell",
     "split",
     "warn_of_zero_rows",
+    "whitened",
 ]
 
 EPSILON = 1e-6  # epsilon of the power transform
@@ -227,6 +231,8 @@ def run(
                 x = xp.concat([part - xp.mean(part, axis=-2, keepdims=True) for part in parts], axis=-2)
             case "B":
                 x = bpa.transform(x)
+            case "W":
+                x = whitened(x, step.beta)
             case _:  # Mn, Mb, Mc, Z
                 if statistics is not None:
                     shift, scale = statistics[len(kept)]
@@ -235,6 +241,34 @@ def run(
                 kept.append((shift, scale))
                 x = x - shift if scale is None else (x - shift) / scale
     return Prepared(x, tuple(kept), zero_rows)
+
+
+def whitened(x: Array, shrinkage: float) -> Array:
+    """Multiply rows [..., N, d] by (S + a I)^(-1/2), S their covariance and a the shrinkage times its mean eigenvalue.
+
+    The mean is over min(N - 1, d) eigenvalues, all that can differ from zero. Rows that are all equal stay as they are.
+    """
+    xp = array_namespace(x)
+    rows, width = x.shape[-2:]
+    centred = x - xp.mean(x, axis=-2, keepdims=True)
+    turned = xp.matrix_transpose(centred)
+    total = xp.sum(centred * centred, axis=(-2, -1)) / rows  # [...]
+    level = shrinkage * total / max(1, min(rows - 1, width))
+    level = xp.where(level > 0, level, xp.ones_like(level))[..., None, None]
+    if rows <= width:  # directions of the spread from inner products of rows, which are fewer
+        values, vectors = xp.linalg.eigh(centred @ turned / rows)
+        some = values > 1e-6 * values[..., -1:]
+        length = xp.sqrt(rows * xp.where(some, values, xp.ones_like(values)))
+        directions = turned @ (vectors * xp.where(some, 1.0 / length, xp.zeros_like(length))[..., None, :])
+    else:
+        values, directions = xp.linalg.eigh(turned @ centred / rows)
+    values = xp.where(values > 0, values, xp.zeros_like(values))[..., None, :]
+    factor = xp.sqrt(level / (values + level)) - 1.0  # beside the plain row, so that the length is kept where S is zero
+    if rows <= width:
+        return x + ((x @ directions) * factor) @ xp.matrix_transpose(directions)
+    return x @ (
+        (directions * factor) @ xp.matrix_transpose(directions) + xp.eye(width, dtype=x.dtype, device=device(x))
+    )
 
 
 def _statistics(

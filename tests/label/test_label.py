@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from colour_photos import COLOURS, mean_colours, paint
 from PIL import Image
+from sinkshot.label.engine import chain_for
 
 from sinkshot.errors import InputError
 from sinkshot.label.run import label
@@ -293,3 +294,17 @@ def test_wrong_labels_are_told_and_not_changed(photos):
     assert found.summary["suspicious"][0]["name"] == "blue/wrong.png"
     assert found.summary["suspicious"][0]["suggested"] == "red"
     assert dict(zip(found.items.names, found.answers.labels, strict=True))["blue/wrong.png"] == "blue"
+
+
+@pytest.mark.parametrize(
+    ("shift", "labels", "expected"),
+    [
+        (0.0, ["a"] * 3 + ["b"] * 4 + [None] * 13, "PEMcEWE"),
+        (0.0, ["a"] + ["b"] * 2 + ["_none"] * 9 + [None] * 8, "PEMcE"),  # too few labels to whiten
+        (-9.0, ["a"] * 3 + ["b"] * 4 + [None] * 13, "EMcE"),  # signed features
+    ],
+)
+def test_the_chain_follows_features_and_labels(shift, labels, expected):
+    features = np.random.default_rng(0).gamma(1.0, size=(20, 5)) + shift
+    assert chain_for("sinkshot", features, labels) == expected
+    assert chain_for("ncm", features, labels) != expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,13 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkshot import methods
 from sinkshot.errors import DataWarning
+from sinkshot.estimators.auto_chain import auto_chain
 from sinkshot.estimators.few_shot import FewShotClassifier
 from sinkshot.estimators.pool_neighbours import PoolNeighbours
 from sinkshot.label.items import OUTSIDER, Items
 
 Floats = NDArray[np.floating[Any]]
 Stage = Callable[[str], None]  # called with what is being done
+_MOST_WHITENED = 50_000  # rows; whitening copies them
 SURE = 0.995  # a confidence that is shown as 100 %: a label would add nothing
 
 
@@ -90,7 +94,7 @@ def classify(
     """
     stage(f"fitting {method} to {len(items):,} rows of {features.shape[1]:,} features")
     labels = [label or None for label in items.labels]
-    model = FewShotClassifier(method, unknown=unknown)
+    model = FewShotClassifier(method, preprocess=chain_for(method, features, labels), unknown=unknown)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DataWarning)
         warnings.filterwarnings("ignore", message="The number of unique classes")
@@ -113,6 +117,13 @@ def classify(
         model=model,
         warnings=said,
     )
+
+
+def chain_for(method: str, features: Floats, labels: Sequence[str | None]) -> str:
+    """Return the preprocessing chain for features [n, d] and labels, None where there is none."""
+    shots = Counter(label for label in labels if label not in (None, OUTSIDER))
+    typical = float(np.median(list(shots.values()))) if len(features) <= _MOST_WHITENED and shots else 0.0
+    return auto_chain(methods.get(method), features, has_base=False, shots=typical)
 
 
 def by_model(items: Items, features: Floats, model: FewShotClassifier, unknown: float | None) -> Answers:

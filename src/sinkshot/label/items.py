@@ -52,7 +52,8 @@ class Items:
         """One line: what was recognised."""
         labelled = sum(label not in (None, OUTSIDER) for label in self.labels)
         outsiders = sum(label == OUTSIDER for label in self.labels)
-        parts = [f"{len(self):,} {self.kind}", f"{labelled:,} labelled in {len(self.classes)} classes"]
+        count = len(self.classes)
+        parts = [f"{len(self):,} {self.kind}", f"{labelled:,} labelled in {count} class{'' if count == 1 else 'es'}"]
         if outsiders:
             parts.append(f"{outsiders:,} known outsiders")
         parts.append(f"{len(self) - labelled - outsiders:,} to label")
