@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sinkshot.label.engine import chain_for
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import NearestCentroid
@@ -32,6 +31,7 @@ from sinkshot import FewShotClassifier, __version__
 from sinkshot.calibration import Confidence
 from sinkshot.encoders import load
 from sinkshot.label.cache import NAME, FeatureCache
+from sinkshot.label.classifier import chain_for
 from sinkshot.label.encode import encode
 from sinkshot.label.inputs import images
 from sinkshot.label.items import Items, unlabelled

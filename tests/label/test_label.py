@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 from colour_photos import COLOURS, mean_colours, paint
 from PIL import Image
-from sinkshot.label.engine import chain_for
 
 from sinkshot.errors import InputError
+from sinkshot.label.classifier import chain_for
 from sinkshot.label.run import label
 
 
