@@ -5,6 +5,8 @@ The public implementations run a whole batch until its slowest episode converges
 
 from __future__ import annotations
 
+import importlib.util
+
 import numpy as np
 from array_api_compat import array_namespace
 
@@ -48,6 +50,10 @@ def balance(kernel: Array, target: Array, tolerance: float, fixed: Array | None 
         from sinkshot.kernels.sinkhorn_numba import balance as compiled
 
         return compiled(kernel, target, tolerance, fixed, PASSES)
+    if _in_triton(kernel):
+        from sinkshot.kernels.sinkhorn_triton import balance as on_gpu
+
+        return on_gpu(kernel, target, tolerance, fixed, PASSES)
     v = xp.ones_like(kernel[..., :1])  # [R, way, 1]
     u = before = xp.zeros_like(kernel[..., :1, :])  # [R, 1, n]
     active = xp.ones_like(v[..., :1, :], dtype=xp.bool)  # [R, 1, 1]
@@ -66,6 +72,15 @@ def balance(kernel: Array, target: Array, tolerance: float, fixed: Array | None 
                 break
         before = sums
     return u * kernel * v
+
+
+def _in_triton(kernel: Array) -> bool:
+    """Whether a kernel is on an NVIDIA GPU, triton is installed, and an episode fits into one of its programs."""
+    if not getattr(kernel, "is_cuda", False) or importlib.util.find_spec("triton") is None:
+        return False
+    from sinkshot.kernels.sinkhorn_triton import fits
+
+    return fits(*kernel.shape[-2:])
 
 
 def compiles(values: Array) -> bool:
