@@ -200,7 +200,8 @@ def test_imbalance_goes_from_nearly_equal_sizes_to_absent_classes_and_large_pool
 
 
 def test_our_own_studies_are_found_by_name_but_are_not_the_papers():
-    assert set(parse.names("bench")) == {"leaderboard", "imbalance", "calibration"}
+    ours = {"leaderboard", "leaderboard-full", "imbalance", "calibration", "variants", "next-labels"}
+    assert set(parse.names("bench")) == ours
     assert not set(parse.names("bench")) & set(parse.names())
     with pytest.raises(InputError, match="did you mean 'leaderboard'"):
         parse.find("leaderbord")

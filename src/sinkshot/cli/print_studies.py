@@ -10,6 +10,7 @@ from rich.table import Table
 
 from sinkshot.calibration import POOLED
 from sinkshot.cli._console import out, percent
+from sinkshot.cli.print_label_curves import measured_curves
 from sinkshot.cli.print_leaderboards import broken
 from sinkshot.evaluate import half_width
 from sinkshot.studies.catalogue import Catalogue, Missing
@@ -202,4 +203,9 @@ def answer(outcome: RunResult, page: Path) -> dict[str, Any]:
         for study, one in outcome.judged()
     ]
     told = {"places": places, "claims": claims, "broken": broken(outcome), "missing": outcome.missing}
-    return {**told, "report": str(page.resolve())}
+    curves = [
+        {"study": study.name, "sheet": sheet.label, **outcome.facts[sheet.measure]}
+        for study, sheet in measured_curves(outcome)
+        if sheet.measure is not None
+    ]
+    return {**told, **({"label_curves": curves} if curves else {}), "report": str(page.resolve())}

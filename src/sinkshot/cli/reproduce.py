@@ -13,6 +13,7 @@ import typer
 
 from sinkshot.cli import shared_options as shared
 from sinkshot.cli._console import exit_code, guarded, out, print_json, say
+from sinkshot.cli.print_label_curves import print_label_curves
 from sinkshot.cli.print_leaderboards import print_boards
 from sinkshot.cli.print_studies import answer, listed, print_claims, print_list, print_missing, print_tables
 from sinkshot.errors import InputError, whole
@@ -101,6 +102,7 @@ def show_results(outcome: RunResult, catalogue: Catalogue, written: Written) -> 
     """Print tables, leaderboards, claims and what is missing."""
     print_tables(outcome)
     print_boards(outcome)
+    print_label_curves(outcome)
     print_claims(outcome)
     print_missing(outcome, catalogue)
     for note in written.notes:

@@ -88,6 +88,9 @@ def _section(section: Section) -> Iterator[str]:
         elif study.kind == "gaussianity" and shown.facts is not None:
             yield f"### {escape(shown.sheet.label)}"
             yield _gaussianity(shown.facts)
+        elif shown.strategies:
+            yield f"### {escape(shown.sheet.label)}"
+            yield _strategies(shown)
         else:
             yield f"{escape(shown.sheet.label)}: see the figure on the page."
 
@@ -131,6 +134,26 @@ def _place(place: TableCell) -> str:
     if place.difference is not None and place.standing is not None:
         parts.append(f"{signed(place.difference)} {_SIGNS[place.standing]}")
     return " · ".join(parts) or DASH
+
+
+def _strategies(shown: SheetView) -> str:
+    """Areas under label curves, and paired differences of the area under the accuracy."""
+    heads = ["Strategy", "accuracy", "macro accuracy", "classes found", "labels of strangers"]
+    rows = [
+        [
+            row.name,
+            f"{row.accuracy:.2f} ± {row.half_width:.2f}",
+            f"{row.macro_accuracy:.2f}",
+            f"{row.found:.1f}",
+            f"{row.strangers:.1f}",
+            *(
+                "" if apart is None else f"{apart[0]:+.2f} ± {apart[1]:.2f}"
+                for apart in (row.over_random, row.over_default)
+            ),
+        ]
+        for row in shown.strategies
+    ]
+    return _table([*heads, "over random", "over the default"], rows)
 
 
 def _gaussianity(facts: Mapping[str, Any]) -> str:

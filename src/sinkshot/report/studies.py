@@ -18,6 +18,7 @@ from sinkshot.methods import references
 from sinkshot.report import export
 from sinkshot.report.figures.calibration import calibration_drawing
 from sinkshot.report.figures.studies import Drawing, draw
+from sinkshot.report.label_curves import StrategyRow, draw_label_curves, strategy_rows
 from sinkshot.report.latex import cite_keys, latex_differences, latex_tables
 from sinkshot.report.leaderboard import Board, board, drawing
 from sinkshot.report.markdown import markdown_report
@@ -111,6 +112,11 @@ class SheetView:
         return [place for group in self.groups for _, line in group.rows for place in line]
 
     @property
+    def strategies(self) -> list[StrategyRow]:
+        """Strategies of what to label next, if the facts are label curves."""
+        return strategy_rows(self.facts) if self.facts is not None and "strategies" in self.facts else []
+
+    @property
     def measured(self) -> bool:
         """Whether at least one number or fact is known."""
         return self.facts is not None or any(place.here is not None for place in self.table_cells)
@@ -186,7 +192,7 @@ class Report:
     def boards(self) -> bool:
         """Whether it is about our own comparisons alone, in which no paper has a word."""
         kinds = {section.study.kind for section in self.sections}
-        return bool(kinds) and kinds <= {"leaderboard", "calibration"}
+        return bool(kinds) and kinds <= {"leaderboard", "calibration", "label-curves"}
 
     @property
     def told(self) -> list[tuple[Section, Judgement]]:
@@ -261,6 +267,8 @@ def _shown(study: Study, sheet: Sheet, anchor: str, outcome: RunResult) -> Sheet
     shown = SheetView(sheet, table, anchor, groups, Drawing(()), facts)
     if not shown.measured and not shown.printed:
         return shown
+    if study.kind == "label-curves" and facts is not None:
+        return replace(shown, drawing=draw_label_curves(anchor, sheet.label, facts))
     return replace(shown, drawing=draw(anchor, study.kind, sheet, outcome.results, facts))
 
 

@@ -1,13 +1,14 @@
 """Expected gain: how much doubt a label would remove, seen through the graph over which `sinkshot` spreads labels.
 
-A label at row x reaches row i by K_ix, the share of a random walk on the graph of nearest neighbours that starts at i
-and passes x, scaled to one at x itself. The gain of x is
+A label at row x reaches row i by K_ix, the mean of two similarities: how much of a random walk on the graph of nearest
+neighbours from i passes x, scaled to one at x itself, and a Gaussian of their distance. The gain of x is
 
     known_x * sum_i weight_i * max(0, K_ix - reached_i),
 
 where `reached_i` is the largest K from row i to a labelled or chosen row, and `known_x` the probability that x belongs
-to a class: the label of a stranger says nothing about classes. The weight of a row shifts with the labels from covering
-the pool to resolving doubt:
+to a class: the label of a stranger says nothing about classes. Where labels have shown strangers, it is less by
+(1 - new) times the share of these in the sum of K from x to all labelled rows. The weight of a row shifts with the
+labels from covering the pool to resolving doubt:
 
     weight_i = known_i * (new + (1 - new) * doubt_i),
 
@@ -28,7 +29,8 @@ from sinkshot.selection.lazy_greedy import lazy_greedy
 from sinkshot.selection.registry import Floats, Pool, register
 from sinkshot.settings.sinkshot import SETTINGS
 
-SPREAD = 0.97  # probability that the walk goes on at each step; docs/next-labels-choice.md
+WALKS = 0.5  # share of walks in the similarity; docs/next-labels-choice.md has other values of this and the next
+SPREAD = 0.9  # probability that a walk goes on at each step
 MOST_ROWS = 2_000  # of the graph; a larger pool is thinned evenly
 _TWIN = 0.05  # squared distance of twins, over the median one to the tenth nearest neighbour
 _LEAST = 1e-6  # weight of a row, so that a pool without doubt is still covered
@@ -40,21 +42,24 @@ def expected_gain(pool: Pool, count: int) -> list[int]:
     numbers = _thinned(pool)
     rows = pool.rows[numbers]
     cosines = rows @ rows.T  # [m, m]
-    walks = _walks(cosines, SPREAD)
-    twins = np.asarray(2 - 2 * cosines < _TWIN * _usual_distance(cosines))
+    usual = _usual_distance(cosines)
+    reach = WALKS * _walks(cosines, SPREAD) + (1 - WALKS) * np.exp(-np.clip(2 - 2 * cosines, 0, None) / usual)
+    twins = np.asarray(2 - 2 * cosines < _TWIN * usual)
     labelled = pool.labelled[numbers]
     at = np.flatnonzero(np.isin(numbers, pool.candidates))
-    weights = np.maximum(pool.known * (pool.new_class + (1 - pool.new_class) * pool.doubt), _LEAST)[numbers]
-    known = np.maximum(pool.known[numbers], _LEAST)
-    reached = walks[:, labelled].max(axis=1, initial=0.0)
+    new = pool.new_class
+    strange = (1 - new) * _to_strangers(reach, labelled, pool.strangers[numbers])
+    known = np.maximum(pool.known[numbers] * (1 - strange), _LEAST)
+    weights = np.maximum(known * (new + (1 - new) * pool.doubt[numbers]), _LEAST)
+    reached = reach[:, labelled].max(axis=1, initial=0.0)
     asked = np.asarray(twins[:, labelled].any(axis=1))  # such a row is labelled, or has a twin that is
 
     def gains_of(some: NDArray[np.int64]) -> Floats:
-        gains = known[at[some]] * (weights @ np.maximum(walks[:, at[some]] - reached[:, None], 0))
+        gains = known[at[some]] * (weights @ np.maximum(reach[:, at[some]] - reached[:, None], 0))
         return np.asarray(np.where(asked[at[some]], gains - 2 * len(rows), gains))
 
     def choose(one: int) -> None:
-        np.maximum(reached, walks[:, at[one]], out=reached)
+        np.maximum(reached, reach[:, at[one]], out=reached)
         np.logical_or(asked, twins[:, at[one]], out=asked)
 
     chosen = [int(numbers[at[one]]) for one in lazy_greedy(count, len(at), gains_of, choose)]
@@ -87,6 +92,13 @@ def _walks(cosines: Floats, spread: float) -> Floats:
     walks = np.linalg.inv(np.eye(m, dtype=cosines.dtype) - spread * links / degree / degree[:, None])
     passed = np.sqrt(np.diagonal(walks))
     return np.asarray(walks / passed / passed[:, None])
+
+
+def _to_strangers(reach: Floats, labelled: NDArray[np.bool_], strangers: NDArray[np.bool_]) -> Floats:
+    """The share of strangers in the similarity of each row [m] to the labelled rows."""
+    if not strangers.any():
+        return np.zeros(len(reach))
+    return np.asarray(reach[:, strangers].sum(axis=1) / np.maximum(reach[:, labelled].sum(axis=1), 1e-12))
 
 
 def _usual_distance(cosines: Floats) -> float:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sinkshot.selection.lazy_greedy import lazy_greedy
 from sinkshot.selection.registry import Floats, Pool, register
 
+NEIGHBOUR = 10  # whose median distance is the length scale
 _BLOCK = 2_048
 
 
@@ -55,11 +56,11 @@ def _cover(pool: Pool, count: int, weight: Floats) -> list[int]:
 
 
 def _width(rows: Floats) -> float:
-    """Length scale: the median distance of rows to their tenth nearest neighbour, on a sample."""
+    """Length scale: the median squared distance of rows to a near neighbour, on a sample."""
     sample = rows[:: max(1, len(rows) // 500)]
     squares = np.clip(2 - 2 * (sample @ rows[:: max(1, len(rows) // 4_000)].T), 0, None)
-    near = np.partition(squares, min(10, squares.shape[1] - 1), axis=1)[:, min(10, squares.shape[1] - 1)]
-    return float(max(np.median(near), 1e-6))
+    rank = min(NEIGHBOUR, squares.shape[1] - 1)
+    return float(max(np.median(np.partition(squares, rank, axis=1)[:, rank]), 1e-6))
 
 
 def _similarity(rows: Floats, others: Floats, width: float) -> Floats:

@@ -54,6 +54,11 @@ class Pool:
         return np.asarray(1.0 - (ordered[:, -1] - ordered[:, -2]))
 
     @cached_property
+    def strangers(self) -> NDArray[np.bool_]:
+        """Labelled rows that are known to belong to no class, [n]."""
+        return self.labelled & (self.known < 0.5)
+
+    @cached_property
     def new_class(self) -> float:
         """Probability that the next label shows a class that has none yet, after Good and Turing; one without labels.
 
@@ -61,8 +66,7 @@ class Pool:
         """
         if self.probabilities is None:
             return 1.0
-        of_classes = self.labelled if self.unknown is None else self.labelled & (self.unknown < 0.5)
-        counts = np.bincount(self.probabilities[of_classes].argmax(axis=1))
+        counts = np.bincount(self.probabilities[self.labelled & ~self.strangers].argmax(axis=1))
         return float(np.sum(counts == 1) / counts.sum()) if counts.sum() else 1.0
 
     @cached_property

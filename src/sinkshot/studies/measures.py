@@ -1,7 +1,7 @@
-"""Facts about features rather than accuracy: Gaussianity, distributions, projections of classes.
+"""What is measured on a bank rather than on episodes: Gaussianity, distributions, projections of classes, label curves.
 
-Each is measured raw ("before") and after a chain that acts on each row alone ("after"), and comes out as plain values
-that JSON can hold.
+Facts about features are measured raw ("before") and after a chain that acts on each row alone ("after"). All come out
+as plain values that JSON can hold.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from sinkshot import preprocess
 from sinkshot.bank import FeatureBank
 from sinkshot.errors import InputError, unknown_name, whole
 from sinkshot.statistics import principal_components, skewness
+from sinkshot.studies.label_curves import CLASSIFIERS, POOLS, label_curves
 from sinkshot.studies.merge import selection_seed, shuffled
 from sinkshot.studies.study import Measure
 
@@ -31,13 +32,25 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "gaussianity": {"chain": "P"},
     "distribution": {"chain": "P", "classes": 3, "bins": 50, "seed": 0},
     "projection": {"chain": "P", "classes": 3, "seed": 0},
+    "label-curves": {
+        "pool": "balanced",
+        "classifier": "sinkshot",
+        "draws": 50,
+        "classes": 5,
+        "rows": 60,
+        "labels": 10,
+        "seed": 0,
+    },
 }
 """Options of each kind of measure, and their defaults."""
+_LEAST = {"classes": 1, "bins": 1, "seed": 0, "draws": 1, "rows": 8, "labels": 1}
 
 
 def measure(bank: FeatureBank, what: Measure) -> dict[str, Any]:
     """Measure one fact about a bank."""
     options = settings(what.kind, dict(what.options))
+    if what.kind == "label-curves":
+        return label_curves(bank, **options)
     chain = _fitting(bank, preprocess.parse(options.pop("chain")))
     return _MEASURES[what.kind](bank, chain, **options)
 
@@ -51,10 +64,13 @@ def settings(kind: str, given: Mapping[str, Any]) -> dict[str, Any]:
         if name not in known:
             raise unknown_name(f"option of {kind}", name, known)
     filled = {**known, **given}
-    steps = preprocess.parse(filled["chain"])
+    for name, names in (("pool", POOLS), ("classifier", CLASSIFIERS)):
+        if name in filled and filled[name] not in names:
+            raise InputError(f"{name} is one of {', '.join(names)}; {filled[name]!r} was given.")
+    steps = preprocess.parse(filled.get("chain", ""))
     if any(step.name in ("Mn", "Mb", "Z") for step in steps):
         raise InputError(f"chain must act on each row alone (P, Ps, E); {filled['chain']!r} was given.")
-    for name, least in (("classes", 1), ("bins", 1), ("seed", 0)):
+    for name, least in _LEAST.items():
         if name in filled:
             whole(name, filled[name], least)
     return filled

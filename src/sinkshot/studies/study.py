@@ -15,7 +15,9 @@ from sinkshot.metrics import Metric
 DATA_SETS = {"mini": "mini-imagenet", "tiered": "tiered-imagenet"}
 """Other names of data sets, and those that recipes and files of ours use."""
 
-StudyKind = Literal["table", "curve", "distribution", "projection", "gaussianity", "leaderboard", "calibration"]
+StudyKind = Literal[
+    "table", "curve", "distribution", "projection", "gaussianity", "leaderboard", "calibration", "label-curves"
+]
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Measure:
-    """A fact about features rather than accuracy: distributions, a projection, the test for Gaussianity."""
+    """What is measured on a bank rather than on episodes: distributions, projections, Gaussianity, label curves."""
 
     bank: BankKey
     kind: StudyKind
