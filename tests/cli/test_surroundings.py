@@ -148,3 +148,10 @@ def test_an_interrupt_whose_reader_has_gone_ends_in_silence(monkeypatch, capfd, 
     monkeypatch.setattr(_exit_codes, "_discard", lambda number: None)
     assert _exit_codes.ending(error) == 1
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGPIPE"), reason="no pipes of that kind")
+def test_a_reader_that_leaves_during_an_import_does_not_end_python_by_a_signal():
+    """Python remembers a plain KeyboardInterrupt that left the `exec` of a string, handled or not."""
+    code = "from sinkshot.cli._signals import ReaderGone\ntry: exec('raise ReaderGone')\nexcept KeyboardInterrupt: pass"
+    assert run_program(sys.executable, "-c", code).returncode == 0

@@ -69,6 +69,14 @@ def test_a_damaged_cache_is_used_or_refused_in_a_sentence(tmp_path, at):
         assert "remove that file" in str(error)  # noqa: PT017  either way is right
 
 
+def test_a_name_that_is_not_utf8_is_refused_in_a_sentence(tmp_path):
+    """Of a column, as one changed byte makes it."""
+    path = changed(tmp_path / "features.sqlite")
+    path.write_bytes(path.read_bytes().replace(b"vector", b"vect\xffr"))
+    with pytest.raises(InputError, match="remove that file"), cache(path) as kept:
+        kept.known([ITEM])
+
+
 @pytest.mark.parametrize("open_it", [cache, Store, lambda path: Store(path, reading=True)])
 @pytest.mark.parametrize(
     "statement",

@@ -23,6 +23,14 @@ class Terminated(KeyboardInterrupt):
     """The system, or a person elsewhere, asks this process to end."""
 
 
+class ReaderGone(KeyboardInterrupt):
+    """Nobody reads our output any more.
+
+    A class of its own: where a plain KeyboardInterrupt leaves an `exec` of a string, as imports have them, Python ends
+    itself by SIGINT later, though the interrupt was handled.
+    """
+
+
 def accept() -> None:
     """Let SIGTERM, and SIGHUP of a terminal that closes, end a command as Ctrl-C does, unless they are ignored."""
     for name in ("SIGTERM", "SIGHUP"):
@@ -65,7 +73,7 @@ def while_read() -> Iterator[None]:
 
     def interrupt(_number: int, _frame: Any) -> None:
         if inside[0]:  # what is over is not interrupted: printing will tell
-            raise KeyboardInterrupt
+            raise ReaderGone
 
     before = signal.signal(signal.SIGPIPE, interrupt)
     watcher = threading.Thread(target=_watch, args=(sys.stdout.fileno(), over), daemon=True)
