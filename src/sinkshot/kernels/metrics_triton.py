@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 
 from sinkshot import calibration
+from sinkshot.arrays import to_numpy
 from sinkshot.calibration import BINS, RANKS, Confidence, Judged
 
 Tensor = Any
@@ -30,8 +31,8 @@ def judge(probabilities: Tensor, labels: Tensor) -> Judged:
     with torch.cuda.device_of(probabilities):
         sizes = (*labels.stride(), episodes, queries, way)
         _judge[(episodes,)](probabilities.contiguous(), labels, scores, counts, *sizes, **places, num_warps=1)
-    ranked, binned = np.split(counts.cpu().numpy(), [2 * RANKS])
-    accuracy, macro_accuracy, brier, nll = scores.cpu().numpy()
+    ranked, binned = np.split(to_numpy(counts), [2 * RANKS])
+    accuracy, macro_accuracy, brier, nll = to_numpy(scores)
     confidence = Confidence(ranked.reshape(2, RANKS), binned.reshape(4, BINS))
     return Judged(accuracy, macro_accuracy, brier, nll, confidence)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from sinkshot.calibration import POOLED
 from sinkshot.evaluate import half_width
 from sinkshot.metrics import sign
-from sinkshot.studies.claims import Numbers
+from sinkshot.studies.claim_rules import Numbers
 from sinkshot.studies.compare import LEVEL, combined, holm, p_value
 from sinkshot.studies.study import Cell, Column, Entry, Row, Sheet, Value
 
