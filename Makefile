@@ -41,7 +41,7 @@ unit: $(VENV)/.dev
 test-fast: $(VENV)/.dev
 	$(PYTEST) $(PARALLEL) -m "not slow and not long and not timing"
 
-BEYOND_CORE := backbones cli foreign fuzz kernels report studies test_browser.py test_docs.py test_locks.py
+BEYOND_CORE := backbones cli encoders/test_extract_parts.py foreign fuzz kernels report studies test_browser.py test_docs.py test_locks.py
 
 test-core:
 	$(PYTEST) -n auto -m "not slow and not long and not timing" tests $(addprefix --ignore=tests/,$(BEYOND_CORE))

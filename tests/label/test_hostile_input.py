@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as parquet
 import pytest
 from colour_photos import COLOURS, mean_colours, paint
 from PIL import Image
@@ -80,6 +79,7 @@ def test_names_with_control_characters_are_whole_where_programs_read_and_escaped
         with open(file, newline="", encoding="utf-8") as lines:
             assert shown <= {row["file_name"] for row in csv.DictReader(lines)}
     assert expected <= {task["data"]["name"] for task in json.loads((out / "label-studio.json").read_text())}
+    parquet = pytest.importorskip("pyarrow.parquet")
     assert expected <= set(parquet.read_table(out / "probabilities.parquet")["file_name"].to_pylist())
     assert run(photos, labels=out / "labels.csv").items.labels == found.items.labels
     links = [path for path in (out / "folders").rglob("*") if path.is_symlink()]

@@ -54,6 +54,8 @@ def written(kind, folder):
 
 @pytest.mark.parametrize("kind", [".npz", ".npy", ".safetensors", ".parquet", "-wide.parquet", ".csv", ".jsonl"])
 def test_embeddings_in_every_form_give_the_same_answer(kind, tmp_path):
+    if kind.endswith(".parquet"):
+        pytest.importorskip("pyarrow")
     found = label(written(kind, tmp_path), unknown=None)
     classes = ["0", "1", "2"] if kind == ".safetensors" else NAMES.tolist()
     assert found.summary["classes"] == classes
@@ -81,6 +83,8 @@ def bag(texts):
 
 @pytest.mark.parametrize("kind", [".csv", ".jsonl", ".parquet", ".txt"])
 def test_texts_in_every_form_are_labelled(kind, tmp_path):
+    if kind.endswith(".parquet"):
+        pytest.importorskip("pyarrow")
     path, given = tmp_path / f"texts{kind}", tmp_path / "labels.csv"
     labels = ["weather", "weather", "music", "music"] + [""] * 20
     frame = pd.DataFrame({"sentence": SENTENCES, "label": labels})
@@ -122,6 +126,8 @@ def test_empty_texts_are_left_out(tmp_path):
     ],
 )
 def test_what_is_wrong_is_said_in_a_sentence(tmp_path, name, content, message):
+    if name.endswith(".parquet"):
+        pytest.importorskip("pyarrow")
     (tmp_path / name).write_text(content)
     with pytest.raises(InputError, match=message):
         inputs.read(tmp_path / name)

@@ -52,6 +52,7 @@ def test_a_folder_of_classes_and_a_pool_is_labelled(photos, tmp_path):
     legend = page.partition('<ul class="key">')[2].partition("</ul>")[0]
     assert re.findall("<span>(.*?)</span>", legend) == [*sorted(COLOURS), "label given"]
     assert "http" not in page.replace("http://www.w3.org", "")
+    pytest.importorskip("pyarrow")
     probabilities = pd.read_parquet(tmp_path / "labels" / "probabilities.parquet")
     assert len(probabilities) == 69
 
