@@ -27,11 +27,11 @@ from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import NearestCentroid
 from sklearn.semi_supervised import LabelSpreading
 
-from sinkshot import FewShotClassifier, __version__
+from sinkshot import __version__
 from sinkshot.calibration import Confidence
 from sinkshot.encoders import load
 from sinkshot.label.cache import NAME, FeatureCache
-from sinkshot.label.classifier import chain_for
+from sinkshot.label.classifier import classify
 from sinkshot.label.encode import encode
 from sinkshot.label.inputs import images
 from sinkshot.label.items import Items, unlabelled
@@ -61,10 +61,11 @@ class Draw:
 
 def ours(x: Array, codes: Array) -> tuple[Array, Array]:
     """Fit the classifier of `label`."""
-    chain = chain_for("sinkshot", x, [None if code == -1 else str(code) for code in codes])
-    model = FewShotClassifier(preprocess=chain, unknown=0.5).fit(x, codes)
+    labels = tuple(None if code == -1 else f"{code:03}" for code in codes)
+    names, accepted = tuple(map(str, range(len(x)))), np.zeros(len(x), dtype=bool)
+    answers = classify(Items("embeddings", names, labels, accepted, features=x), x, next_count=0)
     pool = codes == -1
-    return model.label_distributions_[pool], model.unknown_[pool]
+    return answers.probabilities[pool], answers.unknown[pool]
 
 
 def rival(make: Callable[[], Any]) -> Fit:

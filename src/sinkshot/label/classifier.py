@@ -17,6 +17,7 @@ from sinkshot.estimators.auto_chain import auto_chain
 from sinkshot.estimators.few_shot import FewShotClassifier
 from sinkshot.estimators.pool_neighbours import PoolNeighbours
 from sinkshot.label.items import OUTSIDER, Items
+from sinkshot.label.second_opinion import combined
 
 Floats = NDArray[np.floating[Any]]
 Stage = Callable[[str], None]  # called with what is being done
@@ -101,19 +102,24 @@ def classify(
         model.fit(features, labels, neighbours=neighbours)
     said = tuple(str(one.message) for one in caught if issubclass(one.category, DataWarning))
     unknowns = getattr(model, "unknown_", np.zeros(len(items)))
-    best = model.classes_[model.label_distributions_.argmax(axis=1)]
+    probabilities = model.label_distributions_
+    if "W" in model.preprocess_:
+        numbers = {str(name): number for number, name in enumerate(model.classes_)}
+        codes = [numbers.get(str(label), -1) for label in labels]
+        probabilities = combined(probabilities, features, codes, model.preprocess_)
+    best = model.classes_[probabilities.argmax(axis=1)]
     found, sources = labels_and_sources(items, best, unknown, unknowns)
     stage("checking the given labels")
     suspicious = suspicious_labels(items, model, features)
     stage("choosing what to label next")
     return Answers(
         classes=tuple(str(name) for name in model.classes_),
-        probabilities=model.label_distributions_,
+        probabilities=probabilities,
         unknown=unknowns,
         labels=found,
         sources=sources,
         suspicious=suspicious,
-        next_rows=tuple(what_to_label_next(model, items.labels, next_count)),
+        next_rows=tuple(what_to_label_next(model, items.labels, next_count, probabilities)),
         model=model,
         warnings=said,
     )
@@ -165,10 +171,16 @@ def suspicious_labels(items: Items, model: FewShotClassifier, features: Floats) 
     return tuple(sorted(found, key=lambda one: -one.probability))
 
 
-def what_to_label_next(model: FewShotClassifier, labels: Sequence[str | None], count: int) -> list[int]:
-    """Return the rows whose labels would help most; rows that are sure already are left out."""
+def what_to_label_next(
+    model: FewShotClassifier, labels: Sequence[str | None], count: int, probabilities: Floats | None = None
+) -> list[int]:
+    """Return the rows whose labels would help most; rows that are sure already are left out.
+
+    `probabilities` [n, classes] tell which are, the model's own unless given.
+    """
+    given = model.label_distributions_ if probabilities is None else probabilities
     unknown = getattr(model, "unknown_", np.zeros(len(labels)))
-    sure = np.maximum(model.label_distributions_.max(axis=1) * (1 - unknown), unknown)  # [n]
+    sure = np.maximum(given.max(axis=1) * (1 - unknown), unknown)  # [n]
     open_rows = np.array([label is None for label in labels]) & (sure < SURE)
     count = min(count, int(open_rows.sum()))
     if count < 1:
