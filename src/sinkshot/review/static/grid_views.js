@@ -3,7 +3,7 @@
 import { askName } from "./dialogs.js";
 import { Grid } from "./grid.js";
 import { button, h, KEYS, number, percent, plural, say } from "./parts.js";
-import { ask, NONE, OUTSIDER_NAME, PREDICTED } from "./store.js";
+import { ask, NONE, OUTSIDER_NAME } from "./store.js";
 
 const threshold = { value: 0.8 }; // of all class grids, as the person left it
 
@@ -261,9 +261,7 @@ export class SearchView extends GridView {
   }
 
   about(row) {
-    const { state } = this.store;
-    const name = this.store.className(state.label[row]);
-    return { label: state.source[row] === PREDICTED ? `${name} ${percent(state.sure[row] / 1000)}` : name };
+    return { label: this.store.className(this.store.state.label[row]) };
   }
 
   update() {

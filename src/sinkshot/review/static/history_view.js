@@ -43,7 +43,7 @@ export class HistoryView {
     const undoable = !one.undone && (one.kind === "label" || one.kind === "reject");
     return h("li", { className: one.undone ? "undone" : "" },
       h("time", { dateTime: one.time }, new Date(one.time).toLocaleTimeString()),
-      h("span", { className: "what" }, words(one), one.first.length ? h("small", {}, one.first.join(", ") + (one.count > 3 ? ", …" : "")) : null),
+      h("div", { className: "what" }, h("span", {}, words(one)), one.first.length ? h("small", {}, one.first.join(", ") + (one.count > 3 ? ", …" : "")) : null),
       undoable ? button("Undo", { kind: "small quiet", label: `Undo decision ${one.number}`, onclick: () => this.store.decide({ kind: "undo", of: one.number }) })
         : h("span", { className: "mark" }, one.undone ? "undone" : ""));
   }
@@ -53,6 +53,6 @@ export function words(one) {
   const items = plural(one.count, "item");
   if (one.kind === "undo") return `Undo of decision ${one.of}`;
   if (one.kind === "draw") return `Audit: ${items} drawn at random`;
-  if (one.kind === "reject") return `${items} not ${one.label}`;
-  return `${items} ${one.label === OUTSIDER_NAME ? "none of the classes" : one.label}`;
+  if (one.kind === "reject") return `${items}: not ${one.label}`;
+  return `${items}: ${one.label === OUTSIDER_NAME ? "none of the classes" : one.label}`;
 }
