@@ -185,6 +185,7 @@ PIECES: dict[str, dict[str, Any]] = {
     "probabilities averaged 4 times": {"spreads": 4},
     "3 passes of Sinkhorn": {"passes": 3},
     "power 2": {"power": 2.0},
+    "neighbours give the same however close": {"distance_doubt": 1e9},
 }
 
 
@@ -307,6 +308,20 @@ validation classes only: CIFAR-FS (WRN-28-10, ResNet12, ResNet18), CUB (WRN-28-1
 vectors of CLINC150's first 75 intents. A random search found a flat optimum: most of them can be changed by a third or
 more at a loss of a tenth or two of a point, so the values are round. The temperature was fitted by the log loss, and
 the doubt about strangers was then set by hand so that pools without any lose few rows.
+
+Where neighbours are close (their mean cosine c above 0.68), they give a row more and class values travel further:
+share 1 - 3 (1 - c)^2. No pool of the validation banks or of the sentences is that close (0.40 to 0.68), so nothing
+changes there; the form was chosen on the digits 0 to 4 of scikit-learn (c = 0.86): 5 labels a class, 4 draws, 89.8
+without it and 92.6 with it; digits 5 to 9, which chose nothing: 91.9 and 94.4; all ten, 2 draws: 87.0 and 90.1.
+
+Changes of structure that gained nothing on validation classes (mean accuracy over CIFAR-FS and CUB, WRN-28-10, 1 and 5
+shots, balanced, Dirichlet 2 and 0.7; 400 episodes each; difference to the method as it is, in points; a difference
+below 0.05 is noise): boosted trees that choose the shrinkage from the spread and noise of counts, fitted on one bank
+and used on the other (-0.1); Sinkhorn with soft class sums, exponent 0.9 (0.0); features averaged over neighbours
+(0.0 to -0.1); counts averaged over steps (0.0 to -0.3); a kernel exp(c) in place of the cosine (0.0 to -1.1); the
+same spread of cosines for each row (0.0 to -0.2); rows centred anew by class means (0.0); the mean of twelve answers
+with other constants (0.0). A linear map of ten statistics of a class to its size lowers the error of sizes by 3 % at
+1 shot and 6 % at 5. Told the true sizes, the same steps gain 3.7 points: what is missing is knowledge of the sizes.
 
 Novel classes chose nothing here. They are not quite unseen, though: a prototype with other constants had been evaluated
 on them before, which is why its shape was known to work; its numbers there are close to those of this method.

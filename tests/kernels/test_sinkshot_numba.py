@@ -10,6 +10,8 @@ from sinkshot.engines import Job, pick
 from sinkshot.kernels import gram_numba
 from sinkshot.kernels.sinkshot_numba import sinkshot_episodes
 from sinkshot.methods import get
+from sinkshot.methods._graph import neighbour_graph
+from sinkshot.methods.algebra import rows_of
 from sinkshot.preprocess import apply, parse
 from sinkshot.settings.sinkshot import SETTINGS
 
@@ -82,6 +84,23 @@ def test_unequal_shots_and_labels_in_any_order(bundled, unit_rows, chain):
     theirs = reference(unit_rows, arrays, 4, chain)
     np.testing.assert_allclose(ours, theirs.probabilities, atol=1e-4)
     np.testing.assert_allclose(unknown, theirs.unknown, atol=1e-4)
+
+
+def test_close_neighbours_of_some_episodes_spread_further_as_in_the_reference():
+    rng = np.random.default_rng(2)
+    rows = rng.normal(size=(200, 3)) @ rng.normal(size=(3, 24))  # three dimensions: neighbours are close
+    rows[100:] = rng.normal(size=(100, 24))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    numbers = np.int32([rng.permutation(100) + 100 * (r % 2) for r in range(4)])
+    arrays = numbers[:, :6].copy(), np.tile(np.int32([0, 1, 2]), (4, 2)), numbers[:, 6:].copy()
+    closeness = neighbour_graph(rows_of(Task(rows[arrays[0]], arrays[1], rows[arrays[2]], 3)), 6, 4.0).closeness
+    assert [SETTINGS.reach(c) == (0.7, 2) for c in closeness] == [False, True, False, True]
+    ours, unknown = fused(rows, arrays, 3, "")
+    theirs = reference(rows, arrays, 3, "")
+    np.testing.assert_allclose(ours, theirs.probabilities, atol=1e-4)
+    np.testing.assert_allclose(unknown, theirs.unknown, atol=1e-4)
+    each = [reference(rows, tuple(a[r : r + 1] for a in arrays), 3, "").probabilities[0] for r in range(4)]
+    np.testing.assert_allclose(theirs.probabilities, each, atol=1e-12)
 
 
 def test_equal_rows_and_rows_without_neighbours_are_answered_as_by_the_reference():

@@ -69,6 +69,28 @@ def test_single_precision_gives_the_same_labels(bank):
     assert (labels[0] == labels[1]).mean() >= 0.999
 
 
+def test_close_neighbours_help_on_digits():
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(n_class=5, return_X_y=True)
+    gains = []
+    for draw in range(3):
+        order = np.random.default_rng(draw).permutation(len(y))[:500]
+        labelled = np.concatenate([order[y[order] == j][:5] for j in range(5)])
+        rest = np.setdiff1d(order, labelled)
+        task = apply(Task(x[None, labelled], y[None, labelled], x[None, rest], 5), "PEMcE")
+        found = [solve(task, s).probabilities[0].argmax(-1) for s in (SETTINGS, replace(SETTINGS, distance_doubt=1e9))]
+        gains.append((found[0] == y[rest]).mean() - (found[1] == y[rest]).mean())
+    assert np.mean(gains) > 0.01
+
+
+@pytest.mark.parametrize(
+    ("closeness", "spread", "averages"), [(0.0, 0.7, 2), (0.68, 0.7, 2), (0.8, 0.88, 6), (1, 0.95, 14)]
+)
+def test_close_neighbours_give_more_and_reach_further(closeness, spread, averages):
+    assert SETTINGS.reach(closeness) == (pytest.approx(spread), averages)
+
+
 def test_counts_within_the_noise_are_taken_as_equal_and_others_are_believed():
     known = np.ones((1, 1, 60))
     sure = np.eye(3)[:, np.repeat([0, 1, 2], [50, 8, 2])][None]

@@ -62,12 +62,15 @@ def _least(n: int, graph: Links) -> None:
 
 
 @part
-def link(panels: Floats, n: int, sharpness: float, graph: Links) -> None:
+def link(panels: Floats, n: int, sharpness: float, graph: Links) -> np.float32:
     """Link each row with its nearest others and those that chose it; a row without any keeps itself.
+
+    Return the mean cosine of rows and the neighbours they chose; one below zero counts as zero.
 
     A is the sum of both directions here, twice that of the readable code: S and averages are the same.
     """
     count, other, weight, rows, cosine = graph.degree, graph.other, graph.weight, graph.rows, graph.cosine
+    near = ZERO
     _cosines(panels, n, graph)
     _least(n, graph)
     for i in range(n):
@@ -77,8 +80,10 @@ def link(panels: Floats, n: int, sharpness: float, graph: Links) -> None:
             w = ZERO
             if cosine[j, i] >= rows[LEAST, i] and cosine[j, i] > ZERO:
                 w += cosine[j, i] ** sharpness
+                near += cosine[j, i]
             if cosine[i, j] >= rows[LEAST, j] and cosine[i, j] > ZERO:
                 w += cosine[i, j] ** sharpness
+                near += cosine[i, j]
             if w > ZERO:
                 for a, b in ((i, j), (j, i)):
                     other[a, count[a]], weight[a, count[a]] = b, w
@@ -91,6 +96,7 @@ def link(panels: Floats, n: int, sharpness: float, graph: Links) -> None:
     for i in range(n):
         for e in range(count[i]):
             weight[i, e] /= rows[ROOT, i] * rows[ROOT, other[i, e]]
+    return np.float32(near / np.float32(n * len(graph.nearest)))
 
 
 @part

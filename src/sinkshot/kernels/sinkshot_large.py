@@ -38,6 +38,7 @@ class SparseGraph:
 
     weights: sparse.csr_array  # S, [N, N]
     root_degree: Floats  # D^1/2, [1, 1, N]
+    closeness: Floats  # mean cosine of rows and their neighbours, [1]
 
     def smooth(self, values: Floats, spread: float, times: int) -> Floats:
         """Mix values [1, way, N] with neighbours' values: v <- (1 - spread) values + spread v S, repeatedly."""
@@ -117,4 +118,5 @@ def sparse_graph(nearest: Lists, sharpness: float, dtype: Any) -> SparseGraph:
     root = np.sqrt(np.where(degree > 0, degree, 1)).astype(dtype)
     scale = sparse.diags_array(1 / root)
     alone = sparse.diags_array((degree <= 0).astype(dtype))  # a row without neighbours keeps itself
-    return SparseGraph(sparse.csr_array(scale @ graph @ scale + alone), root[None, None])
+    closeness = np.maximum(cosines, 0).mean(dtype=np.float64, keepdims=True)[0]
+    return SparseGraph(sparse.csr_array(scale @ graph @ scale + alone), root[None, None], closeness)

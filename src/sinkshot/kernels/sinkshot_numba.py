@@ -53,6 +53,8 @@ class _Constants(NamedTuple):
     sharpness: np.float32
     spread: np.float32
     spreads: int
+    distance_doubt: np.float32
+    most_spread: np.float32
     power: np.float32
     lams: Floats  # [steps]
     stranger_step: int
@@ -148,7 +150,17 @@ def _likely(scores: Floats, q: int, lam: float, classes: Floats, kernel: Floats)
 
 
 @part
-def _smoothed(constants: _Constants, q: int, graph: Links, work: _Work) -> None:
+def _reach(constants: _Constants, closeness: float) -> tuple[np.float32, int]:
+    """The share that neighbours of this mean cosine give, and the averages (`SinkShotSettings.reach`)."""
+    distance = ONE - closeness
+    spread = max(ONE - constants.distance_doubt * distance * distance, constants.spread)
+    spread = min(spread, constants.most_spread)
+    fading = np.float32(constants.spreads) * np.log(constants.spread) / np.log(spread)
+    return np.float32(spread), int(np.ceil(fading - np.float32(0.01)))
+
+
+@part
+def _smoothed(constants: _Constants, q: int, spread: float, times: int, graph: Links, work: _Work) -> None:
     """Average class probabilities over neighbours, and sharpen them again: `kernel`, and the queries of `everywhere`.
 
     The last eight rows may hold supports, which are put back.
@@ -157,7 +169,7 @@ def _smoothed(constants: _Constants, q: int, graph: Links, work: _Work) -> None:
     for j in range(way):
         for i in range(q):
             everywhere[j, i] = kernel[j, i]
-    smooth(everywhere, q, constants.spread, constants.spreads, graph)
+    smooth(everywhere, q, spread, times, graph)
     for j in range(way):
         for i in range(q):
             kernel[j, i] = everywhere[j, i]
@@ -279,12 +291,12 @@ def _episodes(
     for r in range(episodes):
         _begin(labels[r], q, work)
         _gram(features, rows[r], rows[min(r + 1, episodes - 1)], labels[r], work.classes[SHOT], constants, space)
-        link(panels, n, constants.sharpness, graph)
+        spread, times = _reach(constants, link(panels, n, constants.sharpness, graph))
         centroid_scores(panels, work.mass, n, work.scores)
         _nearest(work.scores, q, work.rows)
         for step in range(len(constants.lams)):
             _likely(work.scores, q, constants.lams[step], work.classes, work.kernel)
-            _smoothed(constants, q, graph, work)
+            _smoothed(constants, q, spread, times, graph, work)
             if step == constants.stranger_step:
                 for j in range(len(work.kernel)):
                     for i in range(q):
@@ -297,7 +309,7 @@ def _episodes(
         for i in range(0, q, 8):
             softmax_numerators(work.scores, i, constants.lam, work.kernel)
         _allocate(constants, q, work)
-        _smoothed(constants, q, graph, work)
+        _smoothed(constants, q, spread, times, graph, work)
         _allocate(constants, q, work)
         _calibrated(constants, q, work, out[r])
         for i in range(q):
@@ -348,6 +360,8 @@ def constants_of(
         sharpness=single(s.sharpness),
         spread=single(s.spread),
         spreads=s.spreads,
+        distance_doubt=single(s.distance_doubt),
+        most_spread=single(s.most_spread),
         power=single(s.power),
         lams=np.asarray([s.lam_at(step) for step in range(s.steps)], single),
         stranger_step=s.stranger_step,

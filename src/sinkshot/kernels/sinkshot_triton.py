@@ -10,6 +10,7 @@ Products have float32 accuracy, by two float16 halves of each factor, as in `gra
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -74,14 +75,16 @@ def _solve(
     episodes, stride = len(gram), gram.shape[2]
     kind = {"dtype": torch.float32, "device": gram.device}
     graph = torch.empty_like(gram)
-    root = torch.empty((episodes, total), **kind)
+    root, closeness = torch.empty((episodes, total), **kind), torch.empty(episodes, **kind)
     out = torch.empty((episodes, total - supports, way), **kind)
     unknown = torch.empty((episodes, total - supports), **kind)
     size = {"ROWS": padded_rows(total)}
     neighbours = min(s.neighbours, total - 1)
-    _neighbours[(episodes,)](graph, root, gram, stride, total, neighbours, s.sharpness, **size, num_warps=16)
+    found = (graph, root, closeness)
+    _neighbours[(episodes,)](found, gram, stride, total, neighbours, s.sharpness, **size, num_warps=16)
     shots = supports / way
-    numbers = (s.spread, s.power, s.lam_first, (s.lam_last / s.lam_first) ** (1 / s.steps), s.lam, s.support_weight)
+    reach = (s.spread, s.spreads * math.log(s.spread), s.distance_doubt, s.most_spread)
+    numbers = (s.power, s.lam_first, (s.lam_last / s.lam_first) ** (1 / s.steps), s.lam, s.support_weight)
     doubts = (s.noise_at(shots), s.bias_at(way), s.doubt, s.least_share)
     heat = (s.log_temperature(shots, way), s.temperature_change, s.temperature_spread)
     evidence = (s.by_classes, s.overall, s.support_evidence, s.inlier, s.other_lam, s.other_overall)
@@ -89,15 +92,15 @@ def _solve(
     _transduce[(episodes,)](
         out,
         unknown,
-        (gram, unit, graph, root, labels, stride),
+        (gram, unit, found, labels, stride),
         supports,
         total,
+        reach,
         numbers,
         doubts,
         heat,
         evidence,
         mixture,
-        SPREADS=s.spreads,
         STEPS=s.steps,
         STRANGER_STEP=s.stranger_step,
         PASSES=s.passes,
@@ -115,8 +118,9 @@ def _solve(
 
 
 @triton.jit(do_not_specialize=["count", "neighbours"])
-def _neighbours(graph, root, gram, stride, count, neighbours, sharpness, ROWS: tl.constexpr):
-    """Weights S of an episode's graph [count, stride], and roots of degrees [count], as `neighbour_graph` has them."""
+def _neighbours(found, gram, stride, count, neighbours, sharpness, ROWS: tl.constexpr):
+    """Weights S of an episode's graph [count, stride], roots of degrees [count] and closeness, as `neighbour_graph`."""
+    graph, root, closeness = found
     number = tl.program_id(0).to(tl.int64)
     row = tl.arange(0, ROWS)
     is_real = row < count
@@ -130,12 +134,12 @@ def _neighbours(graph, root, gram, stride, count, neighbours, sharpness, ROWS: t
     cosine = tl.where(diagonal | ~both, -2.0, cosine)
 
     least = tl.full((ROWS,), 3.0, tl.float32)
-    found = tl.zeros((ROWS,), tl.int32)
+    seen = tl.zeros((ROWS,), tl.int32)
     for _ in range(neighbours):  # the next value below, and how many rows have it
         value = tl.max(tl.where(cosine < least[:, None], cosine, -3.0), 1)
         more = tl.sum((cosine == value[:, None]).to(tl.int32), 1)
-        least = tl.where(found < neighbours, value, least)
-        found = tl.where(found < neighbours, found + more, found)
+        least = tl.where(seen < neighbours, value, least)
+        seen = tl.where(seen < neighbours, seen + more, seen)
     chosen = (cosine >= least[:, None]) & (cosine > 0)
     weight = tl.where(chosen, tl.exp2(sharpness * tl.log2(tl.where(chosen, cosine, 1.0))), 0.0)
     weight += tl.trans(weight)  # twice A: S and averages are the same
@@ -145,6 +149,8 @@ def _neighbours(graph, root, gram, stride, count, neighbours, sharpness, ROWS: t
     weight = tl.where(diagonal & (degree_i == 0)[:, None], 1.0, weight)
     tl.store(graph + place, weight, mask=both)
     tl.store(root + number * count + row, tl.sqrt(root_i), mask=is_real)
+    near = tl.sum(tl.sum(tl.where(chosen, cosine, 0.0), 1), 0)
+    tl.store(closeness + number, near / (count * tl.maximum(neighbours, 1)))
 
 
 @triton.jit
@@ -165,11 +171,19 @@ def _to_one(values, exists, WAY: tl.constexpr):
 
 
 @triton.jit
-def _smoothed(belongs, member, asked, exists, near, nearer, spread, power, SPREADS: tl.constexpr, WAY: tl.constexpr):
+def _reach(closeness, reach):
+    """The least share that neighbours give, that of this mean cosine, and the averages (`SinkShotSettings.reach`)."""
+    least, fading, doubt, most = reach
+    spread = tl.minimum(tl.maximum(1.0 - doubt * (1.0 - closeness) * (1.0 - closeness), least), most)
+    return least, spread, tl.ceil(fading / tl.log(spread) - 0.01).to(tl.int32)
+
+
+@triton.jit
+def _smoothed(belongs, member, asked, exists, near, nearer, spread, times, power, WAY: tl.constexpr):
     """Average class probabilities over neighbours, and sharpen them again."""
     values = tl.where(asked[:, None], belongs, member)
     mixed = values
-    for _ in range(SPREADS):
+    for _ in range(times):
         mixed = (1.0 - spread) * values + (spread / (SCALE * SCALE)) * _product(near, nearer, mixed * SCALE)
     mixed = _to_one(tl.where(exists, mixed, 0.0), exists, WAY)
     sharp = tl.where(mixed > 0, tl.exp2(power * tl.log2(tl.where(mixed > 0, mixed, 1.0))), 0.0)
@@ -239,12 +253,12 @@ def _transduce(  # long: one kernel with one parameter per line
     arrays,
     supports,
     count,
+    reach,
     numbers,
     doubts,
     heat,
     evidence_numbers,
     mixture_numbers,
-    SPREADS: tl.constexpr,
     STEPS: tl.constexpr,
     STRANGER_STEP: tl.constexpr,
     PASSES: tl.constexpr,
@@ -255,8 +269,9 @@ def _transduce(  # long: one kernel with one parameter per line
     ROWS: tl.constexpr,
 ):
     """Steps 2 to 5 of the method for one episode."""
-    gram, units, graph, roots, labels, stride = arrays
-    spread, power, lam_step, lam_growth, lam, support_weight = numbers
+    gram, units, found, labels, stride = arrays
+    graph, roots, closeness = found
+    power, lam_step, lam_growth, lam, support_weight = numbers
     number = tl.program_id(0).to(tl.int64)
     row, label = tl.arange(0, ROWS), tl.arange(0, WAYS)
     is_real, asked, real = row < count, (row >= supports) & (row < count), label < WAY
@@ -267,6 +282,7 @@ def _transduce(  # long: one kernel with one parameter per line
     own = tl.load(labels + number * supports + row, mask=row < supports, other=-1)
     member = tl.where(own[:, None] == label[None, :], 1.0, 0.0)  # [ROWS, WAYS]
 
+    evidence_spread, spread, times = _reach(tl.load(closeness + number), reach)
     scores = _unit(upper, lower, unit, member)
     nearest = _first_largest(scores, exists, label, WAYS)
     share = tl.where(real, 1.0 / WAY, 0.0)
@@ -276,13 +292,13 @@ def _transduce(  # long: one kernel with one parameter per line
         logits = lam_step * _LOG2_E * scores + tl.log2(tl.where(real, share, 1.0))[None, :]
         logits = tl.where(exists, logits, float("-inf"))
         belongs = _to_one(tl.exp2(logits - tl.max(logits, 1)[:, None]), exists, WAY)
-        belongs = _smoothed(belongs, member, asked, exists, near, nearer, spread, power, SPREADS, WAY)
+        belongs = _smoothed(belongs, member, asked, exists, near, nearer, spread, times, power, WAY)
         if step == STRANGER_STEP:
             everywhere = tl.where(asked[:, None], belongs, member)
             diagonal = tl.load(gram + (number * count + row) * stride + row, mask=is_real, other=0.0) * (unit / SCALE)
             root = tl.load(roots + number * count + row, mask=is_real, other=1.0)
             flags = (asked, is_real, exists, label)
-            operands = (upper, lower, unit, diagonal, near, nearer, root, spread)
+            operands = (upper, lower, unit, diagonal, near, nearer, root, evidence_spread)
             evidence, null = evidence_of(everywhere, flags, operands, evidence_numbers, count, EVIDENCE_SPREADS, WAY)
             unknown = strangers(evidence, null, asked, mixture_numbers, count - supports, ROUNDS)
             known = tl.where(asked, tl.maximum(1.0 - unknown, _LEAST_KNOWN), 0.0)
@@ -296,7 +312,7 @@ def _transduce(  # long: one kernel with one parameter per line
     highest = tl.max(tl.where(exists, scores, float("-inf")), 1)
     kernel = tl.exp2(tl.maximum(lam * (scores - highest[:, None]), _LEAST_LOGIT) * _LOG2_E)
     belongs = _allocated(kernel, target, known, asked, exists, PASSES, WAY)
-    belongs = _smoothed(belongs, member, asked, exists, near, nearer, spread, power, SPREADS, WAY)
+    belongs = _smoothed(belongs, member, asked, exists, near, nearer, spread, times, power, WAY)
     belongs = _allocated(belongs, target, known, asked, exists, PASSES, WAY)
     belongs = _calibrated(belongs, nearest, known, heat, exists, WAY)
     at = number * (count - supports) + row - supports

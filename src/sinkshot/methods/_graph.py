@@ -14,6 +14,10 @@ from sinkshot.task import Array
 class Graph(Protocol):
     """What mixes values of rows with those of their neighbours."""
 
+    @property
+    def closeness(self) -> Array:
+        """Mean cosine of rows and their neighbours, [R]; one below zero counts as zero."""
+
     def smooth(self, values: Array, spread: float, times: int) -> Array:
         """Mix values [R, way, N] with neighbours' values."""
 
@@ -27,6 +31,7 @@ class DenseGraph:
 
     weights: Array  # S, [R, N, N]
     root_degree: Array  # D^1/2, [R, 1, N]; one for a row without neighbours, which keeps its value
+    closeness: Array  # mean cosine of rows and their neighbours, [R]
 
     def smooth(self, values: Array, spread: float, times: int) -> Array:
         """Mix values [R, way, N] with neighbours' values: v <- (1 - spread) values + spread v S, repeated."""
@@ -53,11 +58,13 @@ def neighbour_graph(rows: Rows, neighbours: int, sharpness: float) -> DenseGraph
     cosine = xp.where(identity > 0, -2.0 * xp.ones_like(cosine), cosine)  # no row is its own neighbour
     k = min(neighbours, cosine.shape[-1] - 1)
     if k < 1:
-        return DenseGraph(identity + xp.zeros_like(cosine), xp.ones_like(length)[..., None, :])
+        return DenseGraph(identity + xp.zeros_like(cosine), xp.ones_like(length)[..., None, :], 0.0 * length[..., 0])
     least = xp.sort(cosine, axis=-1, descending=True)[..., k - 1 : k]
-    weight = xp.where((cosine >= least) & (cosine > 0), cosine, xp.zeros_like(cosine)) ** sharpness
+    near = xp.where((cosine >= least) & (cosine > 0), cosine, xp.zeros_like(cosine))
+    closeness = xp.sum(near, axis=(-2, -1)) / (k * cosine.shape[-1])
+    weight = near**sharpness
     weight = 0.5 * (weight + xp.matrix_transpose(weight))
     degree = xp.sum(weight, axis=-1)  # [R, N]
     root = xp.sqrt(xp.where(degree > 0, degree, xp.ones_like(degree)))
     weight = weight / (root[..., None] * root[..., None, :])
-    return DenseGraph(xp.where((degree > 0)[..., None], weight, identity), root[..., None, :])
+    return DenseGraph(xp.where((degree > 0)[..., None], weight, identity), root[..., None, :], closeness)

@@ -17,8 +17,10 @@ class SinkShotSettings:
     # the graph of nearest neighbours
     neighbours: int = 6  # other rows that each row chooses
     sharpness: float = 4.0  # weight of a neighbour: its cosine, where positive, to this power
-    spread: float = 0.7  # share of a row's values that its neighbours give it
-    spreads: int = 2  # averages of class probabilities over neighbours
+    spread: float = 0.7  # share of a row's values that its neighbours give it, at least
+    spreads: int = 2  # averages of class probabilities over neighbours, at that share
+    distance_doubt: float = 3.0  # the share is 1 less this times (1 - closeness)^2 where that is more ...
+    most_spread: float = 0.95  # ... and at most this
     power: float = 1.75  # of averaged probabilities, 1 + 1/2 + 1/4: square roots compute it
 
     # steps
@@ -74,6 +76,11 @@ class SinkShotSettings:
     def lam_at(self, step: int) -> float:
         """What multiplies the cosines in a step, counted from 0."""
         return float(self.lam_first * (self.lam_last / self.lam_first) ** (step / self.steps))
+
+    def reach(self, closeness: float) -> tuple[float, int]:
+        """Share that neighbours of this mean cosine give, and averages: own values fade as after `spreads` of them."""
+        spread = min(max(1.0 - self.distance_doubt * (1.0 - closeness) ** 2, self.spread), self.most_spread)
+        return spread, math.ceil(self.spreads * math.log(self.spread) / math.log(spread) - 0.01)
 
     def null_shift(self, shots: float) -> float:
         """Deviations by which strangers are expected above rows whose class is left out."""
