@@ -98,6 +98,16 @@ def test_numbers_of_a_run_come_from_its_cells(tool, cells):
     assert "- *A bank*: not measured yet" in tool.pages(numbers)["kmeans.md"]
 
 
+def test_numbers_without_an_interval_are_left_out(tool, cells):
+    text = cells.read_text()
+    place = text.splitlines()[0].split(",").index("here_ci95")
+    head, first, *rest = text.splitlines()
+    without = first.split(",")
+    without[place] = ""
+    cells.write_text("\n".join([head, ",".join(without).replace("Balanced", "Calibration error"), first, *rest]) + "\n")
+    assert not any("Calibration error" in name for name in tool.measured(cells)["sheets"]["A bank"]["ncm"])
+
+
 @pytest.mark.slow
 def test_cells_of_another_study_are_refused_in_a_sentence(tmp_path):
     path = tmp_path / "cells.csv"

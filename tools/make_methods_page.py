@@ -1,6 +1,7 @@
 """Write the pages of the methods: what each registered method does, assumes, costs and reaches.
 
     sinkshot reproduce --study leaderboard --episodes 2000                  # measure
+    python tools/gpu_leaderboard.py --out sinkshot-report                   # or on a GPU, 10,000 episodes each
     python tools/make_methods_page.py --cells sinkshot-report/cells.csv     # keep the numbers in docs/methods.json
     make docs                                                               # writes docs/methods/, a page per method
 
@@ -25,7 +26,7 @@ from sinkshot.tuning import written
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES, NUMBERS = DOCS / "methods", DOCS / "methods.json"
-STUDY = "leaderboard"
+STUDY, ON_GPU = "leaderboard", "leaderboard-full"
 _OPEN_SET = ("AUROC", "AUPR", "FPR95")  # columns that share their episodes with one of accuracy
 
 Measured = dict[str, Any]
@@ -51,7 +52,8 @@ Pages are made from the registry and the methods' own files. The numbers are tho
 def measured(cells: Path) -> Measured:
     """Read what a run of the leaderboard reached from the `cells.csv` of its report."""
     with cells.open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["study"] == STUDY and row["here"]]
+        known = [row for row in csv.DictReader(file) if row["study"] in (STUDY, ON_GPU)]
+    rows = [row for row in known if row["here"] and row["here_ci95"]]  # calibration errors have no interval
     if not rows:
         sys.exit(f"{cells} has no measured number of the study {STUDY}; run: sinkshot reproduce --study {STUDY}")
     sheets: dict[str, dict[str, dict[str, Any]]] = {}
