@@ -1,7 +1,7 @@
 """Background work of a review: the classifier learns from decisions, and labels.csv follows them.
 
-Decisions that come while a fit runs, or shortly after each other, share the next fit. What follows from a fit (groups
-of the unknown, what to label next) is published after it, and put off while decisions wait.
+Decisions that come while a fit runs, or shortly after each other, share the next fit. What to label next is sought in a
+thread of its own, since it may take longer than a fit, and is put off while decisions wait.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
@@ -106,6 +105,7 @@ class Refitter:
         self.review, self.method, self.next_count, self.changed = review, method, next_count, changed
         self.neighbours = PoolNeighbours()
         self.worker = Worker(self._work, QUIET, LATEST)
+        self.seeker = Worker(self._seek, QUIET, LATEST)
 
     def _work(self) -> None:
         review = self.review
@@ -127,9 +127,8 @@ class Refitter:
         with review.guard:
             items, decided, before = review.items, review.decided, review.fit
         if not items.classes:
-            if not before.next_rows:
-                first = tuple(first_rows(review.features, min(self.next_count, len(items))))
-                review.publish(replace(before, decided=decided, next_rows=first))
+            review.amend(decided=decided)
+            self.seeker.ask()
             return
         answers = classify(
             items,
@@ -140,17 +139,34 @@ class Refitter:
             neighbours=self.neighbours,
         )
         left = tuple(row for row in before.next_rows if items.labels[row] is None)
-        fit = Fit(before.number + 1, decided, answers, left, before.groups, time.monotonic() - begin)
-        review.publish(fit)
+        review.publish(Fit(before.number + 1, decided, answers, left, before.groups, time.monotonic() - begin))
         self.changed()
         rejected = np.flatnonzero([not label for label in review.answers().labels])
-        fit = replace(fit, groups=tuple(map(tuple, review.likeness.groups(rejected))))
-        review.publish(fit)
-        self.changed()
-        if (self.worker.waiting and len(left) >= FEWEST_NEXT) or self.worker.over or answers.model is None:
+        review.amend(groups=tuple(map(tuple, review.likeness.groups(rejected))))
+        self.seeker.ask()
+
+    def _seek(self) -> None:
+        """Find what to label next, unless enough is left and decisions wait for a fit."""
+        review = self.review
+        with review.guard:
+            items, fit = review.items, review.fit
+        left = [row for row in fit.next_rows if items.labels[row] is None]
+        model = fit.answers.model
+        if (model is None and left) or (self.worker.waiting and len(left) >= FEWEST_NEXT):
             return
-        rows = what_to_label_next(answers.model, items.labels, self.next_count)
-        review.publish(replace(fit, next_rows=tuple(rows)))
+        review.seeking = True
+        self.changed()
+        try:
+            if model is None:
+                rows = first_rows(review.features, min(self.next_count, len(items)))
+            else:
+                rows = what_to_label_next(model, items.labels, self.next_count)
+            review.amend(next_rows=tuple(rows))
+        except Exception as error:  # suggestions are not worth a review
+            review.trouble = f"what to label next could not be found ({type(error).__name__}: {error})."
+        finally:
+            review.seeking = False
+            self.changed()
 
 
 class Saver:

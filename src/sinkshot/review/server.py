@@ -169,13 +169,15 @@ def _serve(
 
     sys.setswitchinterval(_SWITCH)
     listening.listen(_MOST_CONNECTIONS)
-    for worker in (refitter.worker, saver.worker):
+    for worker in (refitter.worker, refitter.seeker, saver.worker):
         worker.start()
-        worker.ask()
+    refitter.worker.ask()
+    saver.worker.ask()
     announce(address)
     if open_browser and _has_display():
         threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
     server.run(sockets=[listening])
+    refitter.seeker.stop(0)
     refitter.worker.stop(_PATIENCE)
     saver.worker.stop(_PATIENCE)
 

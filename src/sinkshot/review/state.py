@@ -62,7 +62,8 @@ class Review:
         self.items, self.ruled_out = put_onto(items, self.log.decisions)
         self.decided = len(self.log.decisions)
         self.fit = Fit(0, -1, _no_answers(len(items)))
-        self.busy = False
+        self.busy = False  # a fit runs
+        self.seeking = False  # what to label next is sought
         self.trouble = ""  # what the person should know: a fit or a file that failed
         self._searched = [text.casefold() for text in (items.texts or items.names)]
         self._columns: tuple[tuple[Any, ...], bytes] | None = None
@@ -131,6 +132,11 @@ class Review:
         with self.guard:
             self.fit = fit
 
+    def amend(self, **fields: Any) -> None:
+        """Add what follows from the newest fit."""
+        with self.guard:
+            self.fit = replace(self.fit, **fields)
+
     def labels_csv(self) -> bytes:
         """Return labels.csv as it stands now."""
         return labels_csv(self.items, self.answers())
@@ -139,7 +145,8 @@ class Review:
     def version(self) -> tuple[Any, ...]:
         """What the page compares: it changes with every decision, every fit and every trouble."""
         fit = self.fit
-        return self.decided, fit.number, len(fit.next_rows), len(fit.groups), self.busy, self.trouble
+        shown = hash((fit.next_rows, fit.groups)) & 0xFFFFFFFF
+        return self.decided, fit.number, shown, self.busy, self.seeking, self.trouble
 
     def columns(self) -> bytes:
         """Return what the page shows, as JSON: an entry for each item in columns, and the queues."""
@@ -185,6 +192,7 @@ class Review:
             "undo": None if last is None else self._shown(last),
             "fit": {"number": fit.number, "seconds": fit.seconds, "behind": self.decided - max(0, fit.decided)},
             "busy": self.busy,
+            "seeking": self.seeking,
             "trouble": self.trouble,
             "warnings": list(answers.warnings),
         }

@@ -210,7 +210,7 @@ export class NextView extends QueueView {
   }
 
   nothing() {
-    return [h("p", { className: "empty" }, this.store.state.busy ? "Looking for what to label next…" : "Nothing is left to label.")];
+    return [h("p", { className: "empty" }, this.store.state.busy || this.store.state.seeking ? "Looking for what to label next…" : "Nothing is left to label.")];
   }
 }
 
