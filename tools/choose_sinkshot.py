@@ -310,18 +310,26 @@ more at a loss of a tenth or two of a point, so the values are round. The temper
 the doubt about strangers was then set by hand so that pools without any lose few rows.
 
 Where neighbours are close (their mean cosine c above 0.68), they give a row more and class values travel further:
-share 1 - 3 (1 - c)^2. No pool of the validation banks or of the sentences is that close (0.40 to 0.68), so nothing
-changes there; the form was chosen on the digits 0 to 4 of scikit-learn (c = 0.86): 5 labels a class, 4 draws, 89.8
-without it and 92.6 with it; digits 5 to 9, which chose nothing: 91.9 and 94.4; all ten, 2 draws: 87.0 and 90.1.
+share 1 - 3 (1 - c)^2. The pools of validation banks and sentences that were looked at are not that close (0.40 to
+0.68), so nothing changes there. The form was chosen on the digits of scikit-learn, 5 labels a class: a longer reach
+was first tried on all ten, then the formula was set with 0 to 4 in view (c = 0.86), so digits are no unseen test.
+Without and with it, on other draws: 89.8 and 92.6 on 0 to 4 (4 draws), 91.9 and 94.4 on 5 to 9 (4 draws), 87.0 and
+90.1 on all ten (2 draws). `FewShotClassifier` reaches 87.6 on all ten (10 draws), logistic regression 85.3, and
+scikit-learn's LabelSpreading with 7 neighbours 92.2: it is still below the best there. With `unknown=0.5` it rejects
+6.0 % of the digits, though none is strange.
 
-Changes of structure that gained nothing on validation classes (mean accuracy over CIFAR-FS and CUB, WRN-28-10, 1 and 5
-shots, balanced, Dirichlet 2 and 0.7; 400 episodes each; difference to the method as it is, in points; a difference
-below 0.05 is noise): boosted trees that choose the shrinkage from the spread and noise of counts, fitted on one bank
-and used on the other (-0.1); Sinkhorn with soft class sums, exponent 0.9 (0.0); features averaged over neighbours
-(0.0 to -0.1); counts averaged over steps (0.0 to -0.3); a kernel exp(c) in place of the cosine (0.0 to -1.1); the
-same spread of cosines for each row (0.0 to -0.2); rows centred anew by class means (0.0); the mean of twelve answers
-with other constants (0.0). A linear map of ten statistics of a class to its size lowers the error of sizes by 3 % at
-1 shot and 6 % at 5. Told the true sizes, the same steps gain 3.7 points: what is missing is knowledge of the sizes.
+Changes of structure that gained nothing on validation classes, tried with a copy of the method that is not kept here.
+Numbers are differences to the method as it is, in points of mean accuracy over CIFAR-FS and CUB (WRN-28-10), 1 and 5
+shots, balanced, Dirichlet 2 and 0.7; 400 or 600 episodes each, the same for both, one seed, without intervals.
+Boosted trees that choose the shrinkage from the spread and noise of counts, fitted on one bank and used on the other:
+-0.1. Sinkhorn with soft class sums, exponent 0.9: 0.0. Features averaged over neighbours: 0.0 to -0.3. Counts
+averaged over steps: 0.0 to -0.3. A kernel exp(beta c) in place of the cosine: 0.0 to -1.1. Cosines of a row scaled to
+the same spread: 0.0 to -0.2. Rows centred anew by class means: 0.0 to -0.1. The mean of twelve answers with other
+constants: 0.0. A linear map of ten statistics of a class to its size lowers the error of sizes by 3 % at 1 shot and 6
+% at 5. Told the true sizes, the same steps gain 3.7: what is missing is knowledge of the sizes.
+
+The novel classes of the bundled bank were evaluated once more after the last change, balanced, 10,000 episodes: 88.98
+at 1 shot and 92.14 at 5, as before.
 
 Novel classes chose nothing here. They are not quite unseen, though: a prototype with other constants had been evaluated
 on them before, which is why its shape was known to work; its numbers there are close to those of this method.
