@@ -127,8 +127,8 @@ def test_a_decision_is_answered_in_50_ms_and_shown_in_two_seconds(server, browse
         page.keyboard.press("1")
         while page.locator(".stage figcaption").inner_text() == name:
             page.wait_for_timeout(10)
-    answered = page.evaluate(DECISIONS)
-    assert len(answered) >= 25
+    while len(answered := page.evaluate(DECISIONS)) < 25:
+        page.wait_for_timeout(50)
     print(f"answered in ms: median {np.median(answered):.1f}, longest {max(answered):.1f};", "shown in s:", shown)
     assert np.max(answered) < 50
     assert max(shown) < 2

@@ -133,6 +133,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         none : array of bool of shape (n,), optional
             Rows that are known to belong to none of the classes. The classifier learns from them what to reject. The
             label "_none" in `y` means the same.
+        neighbours : PoolNeighbours, optional
+            Makes later fits of the same large pool quicker, with approximate neighbours.
 
         Returns
         -------
@@ -154,9 +156,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._learn(rows, labels, scores, threshold, neighbours)
         return self
 
-    def _prepared(
-        self, x: Rows, labels: Labels, steps: chain.Chain, neighbours: PoolNeighbours | None
-    ) -> tuple[Rows, Task]:
+    def _prepared(self, x: Rows, labels: Labels, steps: chain.Chain, neighbours: Any) -> tuple[Rows, Task]:
         """Return rows [n, d] after the row-wise part of the chain, and the task after the whole chain."""
         refuse_unusable(x, steps, "X")
         base = self._base_bank(steps, x.shape[1])
@@ -393,7 +393,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _scores(method: methods.Method, task: Task, hyper: dict[str, Any]) -> Scores:
-    """Run a method on a single task; without unlabelled rows there is nothing to do."""
+    """Run a method on a single task, unless no row is unlabelled."""
     if task.queries == 0:
         return Scores(np.empty((1, 0, task.way), dtype=task.support.dtype), np.empty((1, 0)))
     return method(task, **hyper)

@@ -27,6 +27,16 @@ LOCK = ".review.lock"
 _BUSY = "the folder {0} is being reviewed"
 _OTHERWISE = "choose another folder with --out"
 _MOST_CONNECTIONS = 512
+_UVICORN: dict[str, Any] = {
+    "log_level": "critical",
+    "access_log": False,
+    "server_header": False,
+    "lifespan": "off",
+    "timeout_graceful_shutdown": 2,
+    "ws": "none",
+    "loop": "asyncio",
+    "http": "h11",
+}
 _SWITCH = 0.001  # seconds after which Python's threads take turns, so that a fit does not hold up an answer
 _PATIENCE = 5.0  # seconds for work in the background to end
 
@@ -142,18 +152,7 @@ def _serve(
     token, port = secrets.token_urlsafe(24), listening.getsockname()[1]
     address = f"http://{HOST}:{port}/{token}/"
     app = Guard(Application(state, refitter, saver, listeners).starlette(), token, port)
-    settings = uvicorn.Config(
-        app,
-        log_level="critical",
-        access_log=False,
-        lifespan="off",
-        server_header=False,
-        limit_concurrency=_MOST_CONNECTIONS,
-        timeout_graceful_shutdown=2,
-        ws="none",
-        loop="asyncio",
-        http="h11",
-    )
+    settings = uvicorn.Config(app, limit_concurrency=_MOST_CONNECTIONS, **_UVICORN)
 
     class Server(uvicorn.Server):
         @contextlib.contextmanager
