@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import socket
 import sys
+import time
 
 import numpy as np
 import pytest
 from command_line import sinkshot
-from review_server import colour_codes, labels_of
+from review_server import PATIENCE, colour_codes, labels_of
 
 from sinkshot.label.decisions import NAME, DecisionLog
 from sinkshot.label.run import label
@@ -69,10 +70,9 @@ def test_a_review_begins_without_any_label(tmp_path, start):
     np.savez(tmp_path / "bare.npz", features=np.random.default_rng(0).gamma(1.0, size=(40, 8)))
     words = ["-m", "sinkshot", "label", tmp_path / "bare.npz", "--review", "--no-open", "--out", tmp_path / "labels"]
     server = start(tmp_path / "bare.npz", tmp_path / "labels", *words, program="")
-    for _ in range(200):
-        state = server.state()
-        if state["next"]:
-            break
+    end = time.monotonic() + PATIENCE
+    while not (state := server.state())["next"] and time.monotonic() < end:
+        time.sleep(0.05)
     assert len(state["next"]) == 10
     assert server.decide("label", items=state["next"][:2], label="first")[0] == 200
     assert server.decide("label", items=state["next"][2:4], label="second")[0] == 200
