@@ -29,13 +29,18 @@ ALLOWED = {  # what a module reads with, and what it reads
     "files.py": ("os.open", "our temporary files; folders, to sync them"),
     "formats/part_files.py": ("*.open", "what it has just written"),
     "kernels/jit.py": ("*.read_bytes", "our own sources"),
+    "label/decisions.py": ("os.open", "a file that it appends to; what it holds is read by `foreign`"),
     "locks.py": ("os.open", "lock files, never read"),
+    "methods/plugins.py": ("*.read_text", "a program that the user names to be run"),
+    "methods/references.py": ("*.read_text", "a file of the package"),
     "report/figures/svg.py": ("ET.fromstring", "what matplotlib has just drawn"),
+    "review/app.py": ("*.read_bytes", "files of the package"),
     "studies/code_version.py": ("*.read_bytes", "our own sources and the plugins that run"),
     "studies/environment.py": ("*.read_text", "the system's description of the processor"),
     "studies/processes.py": ("pickle.loads", "what it has just pickled"),
     "studies/store.py": ("json.loads", "entries of a database that `databases` opened; all faults are caught"),
     "studies/toml_positions.py": ("tomllib.loads", "a key of a text that `texts` has parsed"),
+    "workers.py": ("*.read_bytes", "our own sources"),
 }
 
 

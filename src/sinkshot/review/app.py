@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from sinkshot.errors import InputError
+from sinkshot.foreign import texts
 from sinkshot.review.refit import Refitter, Saver
 from sinkshot.review.state import Review
 from sinkshot.review.thumbnails import SIDES, Thumbnails
@@ -135,8 +136,8 @@ class Application:
     async def decide(self, request: Request) -> Response:
         """Take a decision; the answer comes when it is on the disk."""
         try:
-            told = json.loads(await request.body())
-        except (ValueError, RecursionError):
+            told = texts.json_object(await request.body(), "the decision")
+        except InputError:
             return JSONResponse({"error": "a decision is a JSON object."}, 400)
         try:
             answer = await run_in_threadpool(self.review.decide, told)
