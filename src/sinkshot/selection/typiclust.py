@@ -8,7 +8,6 @@ the most typical row is chosen: the one with the smallest mean distance to its n
 from __future__ import annotations
 
 import numpy as np
-from sklearn.cluster import KMeans, MiniBatchKMeans
 
 from sinkshot.selection.registry import Pool, register
 
@@ -20,6 +19,8 @@ _SMALL = 5  # smaller clusters are skipped while there are others
 @register("typiclust", reference="Hacohen, Dekel, Weinshall 2022")
 def typiclust(pool: Pool, count: int) -> list[int]:
     """Choose the most typical row of each of the largest clusters that have no label."""
+    from sklearn.cluster import KMeans, MiniBatchKMeans  # slow to import
+
     clusters = min(int(pool.labelled.sum()) + count, MOST_CLUSTERS, len(pool.rows))
     kind = KMeans if len(pool.rows) <= 5_000 else MiniBatchKMeans
     found = kind(clusters, n_init=1, random_state=pool.seed).fit_predict(pool.rows)
