@@ -33,6 +33,7 @@ from sinkshot.bank import FeatureBank
 from sinkshot.chain import OF_TASK, Chain, Step, needs_base, parse, spell, split
 from sinkshot.errors import DataWarning, InputError
 from sinkshot.task import Array, Task
+from sinkshot.whitening import whitened
 
 __all__ = [
     "BaseMean",
@@ -241,34 +242,6 @@ def run(
                 kept.append((shift, scale))
                 x = x - shift if scale is None else (x - shift) / scale
     return Prepared(x, tuple(kept), zero_rows)
-
-
-def whitened(x: Array, shrinkage: float) -> Array:
-    """Multiply rows [..., N, d] by (S + a I)^(-1/2), S their covariance and a the shrinkage times its mean eigenvalue.
-
-    The mean is over min(N - 1, d) eigenvalues, all that can differ from zero. Rows that are all equal stay as they are.
-    """
-    xp = array_namespace(x)
-    rows, width = x.shape[-2:]
-    centred = x - xp.mean(x, axis=-2, keepdims=True)
-    turned = xp.matrix_transpose(centred)
-    total = xp.sum(centred * centred, axis=(-2, -1)) / rows  # [...]
-    level = shrinkage * total / max(1, min(rows - 1, width))
-    level = xp.where(level > 0, level, xp.ones_like(level))[..., None, None]
-    if rows <= width:  # directions of the spread from inner products of rows, which are fewer
-        values, vectors = xp.linalg.eigh(centred @ turned / rows)
-        some = values > 1e-6 * values[..., -1:]
-        length = xp.sqrt(rows * xp.where(some, values, xp.ones_like(values)))
-        directions = turned @ (vectors * xp.where(some, 1.0 / length, xp.zeros_like(length))[..., None, :])
-    else:
-        values, directions = xp.linalg.eigh(turned @ centred / rows)
-    values = xp.where(values > 0, values, xp.zeros_like(values))[..., None, :]
-    factor = xp.sqrt(level / (values + level)) - 1.0  # beside the plain row, so that the length is kept where S is zero
-    if rows <= width:
-        return x + ((x @ directions) * factor) @ xp.matrix_transpose(directions)
-    return x @ (
-        (directions * factor) @ xp.matrix_transpose(directions) + xp.eye(width, dtype=x.dtype, device=device(x))
-    )
 
 
 def _statistics(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sinkshot import FewShotClassifier
+from sinkshot import FewShotClassifier, preprocess
 from sinkshot.errors import InputError
 from sinkshot.estimators.pool_neighbours import CANDIDATES, PoolNeighbours
 from sinkshot.kernels import LARGE_POOL, nearest_rows
@@ -52,6 +52,26 @@ def test_later_fits_agree_with_fits_from_scratch(pool):
         whole = FewShotClassifier(unknown=0.5).fit(rows, y)
         assert np.mean(again.transduction_ == whole.transduction_) > 0.998
         assert np.abs(again.unknown_ - whole.unknown_).mean() < 0.002
+
+
+def test_later_fits_of_a_whitened_pool_agree_with_fits_from_scratch(pool):
+    """The matrix is that of the first fit; what is not whitened in between stands beside it."""
+    rows, truth = pool
+    known = PoolNeighbours()
+    for count, spelled in ((30, "PEMcE"), (60, "PEMcEWE"), (62, "PEMcEWE"), (300, "PEMcE"), (2_500, "PEMcEWE")):
+        y = labels_of(truth, count)
+        again = FewShotClassifier(preprocess=spelled, unknown=0.5).fit(rows, y, neighbours=known)
+        whole = FewShotClassifier(preprocess=spelled, unknown=0.5).fit(rows, y)
+        assert np.mean(again.transduction_ == whole.transduction_) > 0.998
+
+
+def test_the_first_fit_of_a_whitened_pool_has_the_rows_of_its_chain(pool):
+    rows, truth = pool
+    known, y = PoolNeighbours(), labels_of(truth, 60)
+    FewShotClassifier(preprocess="PEMcEWE").fit(rows, y, neighbours=known)
+    codes = np.unique(truth[:60], return_inverse=True)[1]
+    expected = preprocess.run(rows, preprocess.parse("PEMcEWE"), supports=60, labels=codes).x
+    np.testing.assert_allclose(known.task_rows, expected, atol=2e-5)
 
 
 def test_later_fits_do_not_compare_all_pairs(pool, monkeypatch):

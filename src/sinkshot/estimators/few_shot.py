@@ -19,7 +19,7 @@ from sinkshot.estimators._preprocessing import FORM, plain, refuse_unusable
 from sinkshot.estimators.auto_chain import auto_chain
 from sinkshot.estimators.fit_report import FitReport, contradiction, nearest_mean_answers
 from sinkshot.estimators.label_input import UNKNOWN, Labels, read_labels
-from sinkshot.estimators.pool_neighbours import PoolNeighbours, known_nearest
+from sinkshot.estimators.pool_neighbours import PoolNeighbours, task_rows
 from sinkshot.estimators.prototype_head import PrototypeHead, fit_head, unit_length
 from sinkshot.estimators.unknown_head import AnyUnknownHead, LateUnknownHead, learn_from_outsiders, trusted_by_labels
 from sinkshot.selection import DEFAULT as DEFAULT_STRATEGY
@@ -169,8 +169,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         supports = int(labels.labelled.sum())
         order = np.argsort(~labels.labelled, kind="stable")  # outsiders count as part of the pool
         codes = labels.codes[labels.labelled]
-        seen = chain.run(rows[order], task_wise, supports=supports, labels=codes)
-        ordered, nearest = np.asarray(seen.x), known_nearest(neighbours, rows, order, task_wise, seen)
+        ordered, nearest = task_rows(neighbours, rows, order, task_wise, codes)
         behind = None if base is None else chain.base_after(base, steps, base_mean)
         support, query = ordered[None, :supports], ordered[None, supports:]
         return rows, Task(support, codes[None], query, len(self.classes_), behind, nearest)

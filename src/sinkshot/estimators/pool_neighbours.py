@@ -2,7 +2,8 @@
 
 A search among all pairs takes most of the time of a fit, and labels change its answer only through the centre from
 which rows are seen. So the first fit keeps a few dozen nearest rows of each, seen from the middle of the pool, with
-their inner products; later fits rank these as seen from their own centre, which takes no product of features.
+their inner products; later fits rank these as seen from their own centre, which takes no product of features. In the
+same way the first fit keeps the whitened pool, of whose matrix labels change little.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from sinkshot.kernels import LARGE_POOL
 from sinkshot.kernels.jit import workers
 from sinkshot.kernels.nearest_rows import Lists, nearest_rows
 from sinkshot.threads import ONE_BLAS_THREAD
+from sinkshot.whitening import whitening
 
 Floats = NDArray[np.floating[Any]]
 CANDIDATES = 48  # nearest rows that are kept of each row
@@ -47,6 +49,25 @@ class PoolNeighbours:
         self._of: tuple[tuple[int, ...], float] | None = None
         self.numbers: NDArray[np.int32] | None = None  # [n, candidates], nearest first; None before the first fit
         self._inner: NDArray[np.float64]  # their inner products, [n, candidates]
+        self._white: tuple[tuple[tuple[int, ...], float], Floats, PoolNeighbours] | None = None
+        self.task_rows: Floats | None = None  # of the last fit after its whole chain, labelled rows first, [n, d]
+
+    def whitened(
+        self, rows: Floats, order: NDArray[np.int64], task_wise: chain.Chain, codes: NDArray[np.int64]
+    ) -> tuple[PoolNeighbours, Floats, chain.Chain]:
+        """Return the pool behind the whitening matrix of the first fit with its neighbours, and the steps left.
+
+        Unit length before a product with a matrix changes nothing where unit length follows, and the product of a
+        difference is the difference of products: so Mc, E, W, E is W, Mc, E. Other chains, and small pools, stay.
+        """
+        if [step.name for step in task_wise] != ["Mc", "E", "W", "E"] or len(rows) < max(LARGE_POOL, rows.shape[1] + 1):
+            return self, rows, task_wise
+        known = _fingerprint(rows)
+        if self._white is None or self._white[0] != known:
+            seen = chain.run(rows[order], task_wise[:2], supports=len(codes), labels=codes)
+            matrix = whitening(seen.x, task_wise[2].beta)
+            self._white = known, np.asarray(rows @ matrix), PoolNeighbours()
+        return self._white[2], self._white[1], task_wise[:2]
 
     def seen_from(self, rows: Floats, centre: Floats, order: NDArray[np.int64]) -> Lists:
         """Return cosines and numbers of each row's candidates, nearest first, [n, candidates] each.
@@ -77,7 +98,7 @@ class PoolNeighbours:
 
     def _learned(self, rows: Floats) -> NDArray[np.int32]:
         """Return the candidates, which the first call finds; another pool is refused."""
-        known = rows.shape, float(rows[:: max(1, len(rows) // 100)].sum(dtype=np.float64))
+        known = _fingerprint(rows)
         if self.numbers is not None:
             if self._of != known:
                 raise InputError("neighbours were found for other rows; make a PoolNeighbours for each pool.")
@@ -93,6 +114,10 @@ class PoolNeighbours:
         inner = cosines * (length[:, None] * length[numbers]) + along[:, None] + along[numbers] - float(middle @ middle)
         self._of, self.numbers, self._inner = known, numbers, inner
         return numbers
+
+
+def _fingerprint(rows: Floats) -> tuple[tuple[int, ...], float]:
+    return rows.shape, float(rows[:: max(1, len(rows) // 100)].sum(dtype=np.float64))
 
 
 def known_nearest(
@@ -112,3 +137,21 @@ def known_nearest(
     width = rows.shape[1]
     centre = np.reshape(done.statistics[0][0], width) if done.statistics else np.zeros(width)
     return neighbours.seen_from(rows, centre, order)
+
+
+def task_rows(
+    neighbours: PoolNeighbours | None,
+    rows: Floats,
+    order: NDArray[np.int64],
+    task_wise: chain.Chain,
+    codes: NDArray[np.int64],
+) -> tuple[Floats, Lists | None]:
+    """Return the pool after the task-wise part of a chain, labelled rows first, and its nearest rows where known."""
+    kept, pool, rest = neighbours, rows, task_wise
+    if neighbours is not None:
+        kept, pool, rest = neighbours.whitened(rows, order, task_wise, codes)
+    seen = chain.run(pool[order], rest, supports=len(codes), labels=codes)
+    ordered = np.asarray(seen.x)
+    if neighbours is not None:
+        neighbours.task_rows = ordered
+    return ordered, known_nearest(kept, pool, order, rest, seen)

@@ -106,7 +106,8 @@ def classify(
     if "W" in model.preprocess_:
         numbers = {str(name): number for number, name in enumerate(model.classes_)}
         codes = [numbers.get(str(label), -1) for label in labels]
-        probabilities = combined(probabilities, features, codes, model.preprocess_)
+        known = None if neighbours is None else neighbours.task_rows
+        probabilities = combined(probabilities, features, codes, model.preprocess_, known)
     best = model.classes_[probabilities.argmax(axis=1)]
     found, sources = labels_and_sources(items, best, unknown, unknowns)
     stage("checking the given labels")

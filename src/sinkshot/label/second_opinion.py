@@ -25,7 +25,9 @@ _LEAST = 1e-12  # probability that stands for zero
 Floats = NDArray[np.floating[Any]]
 
 
-def combined(distributions: Floats, features: Floats, codes: Sequence[int], chain: str) -> Floats:
+def combined(
+    distributions: Floats, features: Floats, codes: Sequence[int], chain: str, task_rows: Floats | None = None
+) -> Floats:
     """Return class probabilities [n, classes] times those of a logistic regression; labelled rows keep theirs.
 
     Parameters
@@ -37,15 +39,18 @@ def combined(distributions: Floats, features: Floats, codes: Sequence[int], chai
         The class of each row, -1 where it has no label.
     chain : str
         The preprocessing chain of the method.
+    task_rows : array of shape (n, d), optional
+        The rows after that chain, labelled ones first, where they are known.
     """
     known = np.asarray(codes)
     pool = known == -1
     if not pool.any() or distributions.shape[1] < 2:
         return distributions
-    ordered = np.concatenate([features[~pool], features[pool]])
-    supports = int((~pool).sum())
-    steps = preprocess.parse(chain)
-    rows = np.asarray(preprocess.run(ordered, steps, supports=supports, labels=known[~pool]).x)
+    supports, rows = int((~pool).sum()), task_rows
+    if rows is None:
+        ordered = np.concatenate([features[~pool], features[pool]])
+        steps = preprocess.parse(chain)
+        rows = np.asarray(preprocess.run(ordered, steps, supports=supports, labels=known[~pool]).x)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of steps that did not suffice
         head = LogisticRegression(C=_C, max_iter=1000).fit(rows[:supports], known[~pool])
