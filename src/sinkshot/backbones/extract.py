@@ -86,11 +86,7 @@ def extract(
     progress : callable, optional
         Called with the number of images done and in total.
     """
-    whole("batch", batch, 1)
-    if precision not in PRECISIONS:
-        raise unknown_name("precision", precision, PRECISIONS)
-    if store not in STORES:
-        raise unknown_name("store", store, STORES)
+    check_settings(batch, precision, store)
     means = dict(base or {})
     if wrong := [prefix for prefix, mean in means.items() if mean.shape != (backbone.width,)]:
         raise InputError(
@@ -115,6 +111,15 @@ def extract(
                 progress(file.rows, len(images))
         file.finish(base_means(file.stored()) if own else _float32(means))
     return Extracted(Path(out), len(images), backbone.width, before, time.monotonic() - began)
+
+
+def check_settings(batch: int, precision: str, store: str) -> None:
+    """Refuse a batch size, precision or type of stored features that does not exist."""
+    whole("batch", batch, 1)
+    if precision not in PRECISIONS:
+        raise unknown_name("precision", precision, PRECISIONS)
+    if store not in STORES:
+        raise unknown_name("store", store, STORES)
 
 
 def _tell_of_earlier(file: ResumableWriter, images: Images) -> None:

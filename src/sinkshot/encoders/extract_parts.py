@@ -27,12 +27,11 @@ from sinkshot.backbones.datasets.sources import Pixels
 from sinkshot.backbones.fingerprints import fingerprints
 from sinkshot.encoders.registry import load
 from sinkshot.encoders.torch_network import as_backbone
-from sinkshot.errors import InputError, unknown_name, whole
+from sinkshot.errors import InputError, whole
 from sinkshot.foreign import limits, texts
 from sinkshot.foreign.folders import Folder, folder_at, free_space
 from sinkshot.formats.part_files import Part, write_part
 from sinkshot.formats.parts import must_be_free, part_name, write_index
-from sinkshot.formats.resumable_writer import STORES
 from sinkshot.workers import crew, each, package_version
 
 PART_ROWS = 10_000
@@ -108,10 +107,7 @@ def extract_parts(
         As in `sinkshot.backbones.extract.extract`; `device` is looked for where a worker is.
     """
     whole("the number of rows in a part", part_rows, 1)
-    whole("batch", batch, 1)
-    for name, given, known in (("precision", precision, steps.PRECISIONS), ("store", store, tuple(STORES))):
-        if given not in known:
-            raise unknown_name(name, given, known)
+    steps.check_settings(batch, precision, store)
     began, backbone = time.monotonic(), choice.load()
     folder, own = folder_at(out), images.meta.get("split") == "base" and not base
     facts = {**steps.provenance(backbone, images, precision), **(meta or {})}
