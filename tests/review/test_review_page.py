@@ -142,8 +142,8 @@ def review_by_keyboard(browser_page, start, source, out, truth, threshold_class,
     page.keyboard.type(new_class)
     person.press("Enter")
     person.said |= dict.fromkeys(chosen, new_class)
-    person.saved()
     until(page, "name => document.querySelector('.class-list')?.innerText.includes(name)", arg=new_class)
+    person.saved()
 
     server.kill()
     page.wait_for_selector("#trouble:not([hidden])")

@@ -24,17 +24,22 @@ def labels_csv(items: Items, answers: Answers | None) -> bytes:
     written = safe_path if items.column == "file_name" else safe_text
     if answers is None:
         return write_rows((items.column, *COLUMNS), [(written(name), *[""] * len(COLUMNS)) for name in items.names])
-    ranked, confidence = answers.ranked, answers.confidence
-    rows = []
-    for i, name in enumerate(items.names):
-        row = answers.probabilities[i]
-        several = len(answers.classes) > 1
-        second = answers.classes[ranked[i, 1]] if several else ""
-        margin = float(row[ranked[i, 0]] - row[ranked[i, 1]]) if several else 1.0
-        numbers = f"{confidence[i]:.4f}", f"{answers.unknown[i]:.4f}"
-        texts = safe_text(answers.labels[i]), safe_text(second)
-        rows.append((written(name), texts[0], *numbers, texts[1], f"{margin:.4f}", answers.sources[i]))
-    return write_rows((items.column, *COLUMNS), rows)
+    seconds, margins = ("",) * len(items), np.ones(len(items))
+    if len(answers.classes) > 1:
+        ranked = answers.ranked[:, :2]
+        seconds = tuple(answers.classes[second] for second in ranked[:, 1].tolist())
+        best = np.take_along_axis(answers.probabilities, ranked, axis=1)
+        margins = best[:, 0] - best[:, 1]
+    text = {name: safe_text(name) for name in {*answers.labels, *seconds}}
+    columns = (
+        [written(name) for name in items.names],
+        [text[label] for label in answers.labels],
+        *([f"{number:.4f}" for number in numbers.tolist()] for numbers in (answers.confidence, answers.unknown)),
+        [text[second] for second in seconds],
+        [f"{margin:.4f}" for margin in margins.tolist()],
+        answers.sources,
+    )
+    return write_rows((items.column, *COLUMNS), zip(*columns, strict=True))
 
 
 def summary(items: Items, answers: Answers | None, **facts: Any) -> dict[str, Any]:
@@ -54,7 +59,7 @@ def summary(items: Items, answers: Answers | None, **facts: Any) -> dict[str, An
     sources = Counter(answers.sources)
     predicted = np.array([source == "predicted" for source in answers.sources])
     confidence = answers.confidence[predicted & np.array([bool(label) for label in answers.labels])]
-    report = answers.model.report_ if answers.model is not None else None
+    report = answers.report
     counts = Counter(label for label in answers.labels if label)
     return {
         **base,

@@ -15,6 +15,7 @@ from sinkshot import methods
 from sinkshot.errors import DataWarning
 from sinkshot.estimators.auto_chain import auto_chain
 from sinkshot.estimators.few_shot import FewShotClassifier
+from sinkshot.estimators.fit_report import FitReport
 from sinkshot.estimators.pool_neighbours import PoolNeighbours
 from sinkshot.label.items import OUTSIDER, Items
 from sinkshot.label.second_opinion import combined
@@ -49,6 +50,8 @@ class Answers:
     next_rows: tuple[int, ...]  # what to label next, the most useful first
     model: FewShotClassifier | None
     warnings: tuple[str, ...] = ()
+    report: FitReport | None = None
+    left_out: Floats | None = None  # [n, classes], what the other items say about each labelled one
 
     @property
     def confidence(self) -> Floats:
@@ -123,6 +126,8 @@ def classify(
         next_rows=tuple(what_to_label_next(model, items.labels, next_count, probabilities)),
         model=model,
         warnings=said,
+        report=model.report_,
+        left_out=model.left_out_distributions_,
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
@@ -18,6 +19,7 @@ from sinkshot.foreign.texts import must_be_narrow
 from sinkshot.foreign.texts import rows as text_of
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_MARKS = re.compile('[,"\r\n]')  # a cell with one of these is quoted
 
 
 def safe_path(path: str) -> str:
@@ -50,7 +52,7 @@ def write_rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> bytes:
 
 def _quoted(cell: str) -> str:
     """A cell as CSV; a lone carriage return is quoted too, which the csv module leaves bare."""
-    return '"' + cell.replace('"', '""') + '"' if any(mark in cell for mark in ',"\r\n') else cell
+    return '"' + cell.replace('"', '""') + '"' if _MARKS.search(cell) else cell
 
 
 def read_rows(path: Path) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:

@@ -160,8 +160,9 @@ class Application:
         try:
             while not self.listeners.closed:
                 event.clear()
-                if told != self.review.version:
-                    told = self.review.version
+                news = {"version": self.review.version, **self.review.status}
+                if told != news:
+                    told = news
                     yield f"data: {json.dumps(told)}\n\n".encode()
                 try:
                     await asyncio.wait_for(event.wait(), KEEP_ALIVE)

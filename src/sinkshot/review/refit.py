@@ -1,14 +1,12 @@
 """Background work of a review: the classifier learns from decisions, and labels.csv follows them.
 
-Decisions that come while a fit runs, or shortly after each other, share the next fit. What to label next is sought in a
-thread of its own, since it may take longer than a fit, and is put off while decisions wait.
+Decisions that come while a fit runs, or shortly after each other, share the next fit. What to label next is sought
+after it, since that may take longer than a fit, and is put off while decisions wait. Both are computed in a process of
+their own; the threads here wait for it.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -16,15 +14,14 @@ from collections.abc import Callable
 import numpy as np
 
 from sinkshot.errors import InputError
-from sinkshot.estimators.pool_neighbours import PoolNeighbours
 from sinkshot.files import replacing
-from sinkshot.label.classifier import classify, what_to_label_next
+from sinkshot.review.fit_process import FitProcess, ProcessEndedError
 from sinkshot.review.state import Fit, Review
-from sinkshot.selection import first_rows
 
 QUIET = 0.15  # seconds without a decision before a fit begins
 LATEST = 0.6  # seconds after which it begins anyway
-_NICE = 5
+SAVE_QUIET, SAVE_LATEST = 0.5, 2.0  # the same before labels.csv is written: 10,000 lines take 30 ms of the processor
+MOST_ENDS = 3  # ends of the process in a row after which it starts again only with the next decision
 FEWEST_NEXT = 3  # items to label next that are left before new ones are sought while decisions wait
 
 
@@ -66,7 +63,6 @@ class Worker(threading.Thread):
 
     def run(self) -> None:
         """Wait and work until stopped."""
-        _let_others_go_first()
         while True:
             self._asked.wait()
             begin = time.monotonic()
@@ -80,32 +76,24 @@ class Worker(threading.Thread):
             self.work()
 
 
-def _let_others_go_first() -> None:
-    """Lower the priority of this thread and of those that it starts, where the system can: answers come first."""
-    with contextlib.suppress(OSError, AttributeError):
-        if sys.platform == "linux":
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
-
-
 class Refitter:
     """Fits the classifier to what was decided.
 
     Parameters
     ----------
     review : Review
-    method : str
-        A registered method.
-    next_count : int
-        How many items to suggest for labelling next.
+    process : FitProcess
+        With its setup.
     changed : callable
         Called after the review has something new to show.
     """
 
-    def __init__(self, review: Review, method: str, next_count: int, changed: Callable[[], None]) -> None:
-        self.review, self.method, self.next_count, self.changed = review, method, next_count, changed
-        self.neighbours = PoolNeighbours()
+    def __init__(self, review: Review, process: FitProcess, changed: Callable[[], None]) -> None:
+        self.review, self.process, self.changed = review, process, changed
         self.worker = Worker(self._work, QUIET, LATEST)
         self.seeker = Worker(self._seek, QUIET, LATEST)
+        self.ends = 0  # of the process, in a row
+        process.ended = self._ended
 
     def _work(self) -> None:
         review = self.review
@@ -113,11 +101,13 @@ class Refitter:
         self.changed()
         try:
             self._fit()
-            review.trouble = ""
+            review.trouble, self.ends = "", 0
         except InputError as error:
             review.trouble = str(error)
+        except ProcessEndedError:
+            pass  # `_ended` tells
         except Exception as error:  # a fault of the classifier must not end a review
-            review.trouble = f"the classifier failed ({type(error).__name__}: {error}); what you decide is kept."
+            review.trouble = f"the classifier failed ({error}); what you decide is kept."
         finally:
             review.busy = False
             self.changed()
@@ -130,19 +120,12 @@ class Refitter:
             review.amend(decided=decided)
             self.seeker.ask()
             return
-        answers = classify(
-            items,
-            review.features,
-            method=self.method,
-            unknown=review.unknown,
-            next_count=0,
-            neighbours=self.neighbours,
-        )
+        answers = self.process.ask("fit", items.labels, items.accepted)
         left = tuple(row for row in before.next_rows if items.labels[row] is None)
         review.publish(Fit(before.number + 1, decided, answers, left, before.groups, time.monotonic() - begin))
         self.changed()
         rejected = np.flatnonzero([not label for label in review.answers().labels])
-        review.amend(groups=tuple(map(tuple, review.likeness.groups(rejected))))
+        review.amend(groups=self.process.ask("groups", rejected))
         self.seeker.ask()
 
     def _seek(self) -> None:
@@ -151,22 +134,31 @@ class Refitter:
         with review.guard:
             items, fit = review.items, review.fit
         left = [row for row in fit.next_rows if items.labels[row] is None]
-        model = fit.answers.model
-        if (model is None and left) or (self.worker.waiting and len(left) >= FEWEST_NEXT):
+        if (not fit.answers.classes and left) or (self.worker.waiting and len(left) >= FEWEST_NEXT):
             return
         review.seeking = True
         self.changed()
         try:
-            if model is None:
-                rows = first_rows(review.features, min(self.next_count, len(items)))
-            else:
-                rows = what_to_label_next(model, items.labels, self.next_count)
-            review.amend(next_rows=tuple(rows))
+            rows = self.process.ask("next", items.labels)
+            if rows is not None:
+                review.amend(next_rows=rows)
+        except ProcessEndedError:
+            pass  # `_ended` tells
         except Exception as error:  # suggestions are not worth a review
-            review.trouble = f"what to label next could not be found ({type(error).__name__}: {error})."
+            review.trouble = f"what to label next could not be found ({error})."
         finally:
             review.seeking = False
             self.changed()
+
+    def _ended(self, how: str) -> None:
+        """Tell that the process has ended, and have it started again, unless it always ends."""
+        self.ends += 1
+        again = self.ends < MOST_ENDS
+        then = "it starts again" if again else "predictions stay as they are until your next decision"
+        self.review.trouble = f"the process that learns has ended {how}; {then}. All that you decided is saved."
+        if again:
+            self.worker.ask()
+        self.changed()
 
 
 class Saver:
@@ -179,13 +171,19 @@ class Saver:
 
     def __init__(self, review: Review) -> None:
         self.review = review
-        self.worker = Worker(self.save, 0.1, 0.5)
+        self._saved: tuple[int, int] | None = None
+        self.worker = Worker(self.save, SAVE_QUIET, SAVE_LATEST)
 
     def save(self) -> None:
-        """Write labels.csv as it stands now."""
+        """Write labels.csv as it stands now, unless it is the same as the last one."""
+        review = self.review
+        version = review.decided, review.fit.number
+        if version == self._saved:
+            return
         try:
-            content = self.review.labels_csv()
-            with replacing(self.review.folder / "labels.csv") as temporary:
+            content = review.labels_csv()
+            with replacing(review.folder / "labels.csv") as temporary:
                 temporary.write_bytes(content)
+            self._saved = version
         except InputError as error:
-            self.review.trouble = str(error)
+            review.trouble = str(error)

@@ -19,6 +19,7 @@ from sinkshot.errors import InputError
 from sinkshot.label import answers as files
 from sinkshot.label.run import Progress, Tell, prepare
 from sinkshot.locks import alone
+from sinkshot.review.fit_process import FitProcess, Setup
 from sinkshot.review.refit import Refitter, Saver
 from sinkshot.review.state import Review
 
@@ -37,7 +38,7 @@ _UVICORN: dict[str, Any] = {
     "loop": "asyncio",
     "http": "h11",
 }
-_SWITCH = 0.001  # seconds after which Python's threads take turns, so that a fit does not hold up an answer
+_SWITCH = 0.001  # seconds after which Python's threads take turns, so that labels.csv does not hold up an answer
 _PATIENCE = 5.0  # seconds for work in the background to end
 
 
@@ -81,13 +82,14 @@ def review(
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"the folder {out} cannot be made: {error.strerror or error}.") from None
-    with _listening(port) as listening, _alone(out, listening):
+    with _listening(port) as listening, _alone(out, listening), FitProcess() as process:
         items, features, facts = prepare(source, skip=out, tell=tell, progress=progress, **input_options)
         state = Review(items, features, out, unknown)
         if state.decided:
             tell(f"{state.log.path}: {state.decided:,} decisions of before count")
+        process.setup = Setup(features, method, unknown, next_count)
         try:
-            _serve(state, listening, method, next_count, announce, open_browser)
+            _serve(state, process, listening, announce, open_browser)
             _finish(state, {"method": method, "threshold": unknown, **facts})
         finally:
             state.log.close()
@@ -129,9 +131,8 @@ def _alone(out: Path, listening: socket.socket) -> contextlib.AbstractContextMan
 
 def _serve(
     state: Review,
+    process: FitProcess,
     listening: socket.socket,
-    method: str,
-    next_count: int,
     announce: Callable[[str], None],
     open_browser: bool,
 ) -> None:
@@ -148,7 +149,7 @@ def _serve(
         listeners.tell()
         saver.worker.ask()
 
-    refitter = Refitter(state, method, next_count, changed)
+    refitter = Refitter(state, process, changed)
     token, port = secrets.token_urlsafe(24), listening.getsockname()[1]
     address = f"http://{HOST}:{port}/{token}/"
     app = Guard(Application(state, refitter, saver, listeners).starlette(), token, port)

@@ -66,7 +66,7 @@ class Review:
         self.seeking = False  # what to label next is sought
         self.trouble = ""  # what the person should know: a fit or a file that failed
         self._searched = [text.casefold() for text in (items.texts or items.names)]
-        self._columns: tuple[tuple[Any, ...], bytes] | None = None
+        self._columns: tuple[tuple[int, ...], bytes] | None = None
 
     def decide(self, told: Any) -> dict[str, Any]:
         """Take a decision from the page; return what to tell it, once the decision is on the disk."""
@@ -142,21 +142,26 @@ class Review:
         return labels_csv(self.items, self.answers())
 
     @property
-    def version(self) -> tuple[Any, ...]:
-        """What the page compares: it changes with every decision, every fit and every trouble."""
+    def version(self) -> tuple[int, ...]:
+        """What the page compares: it changes with every decision and every fit, and with what follows from them."""
         fit = self.fit
         shown = hash((fit.next_rows, fit.groups)) & 0xFFFFFFFF
-        return self.decided, fit.number, shown, self.busy, self.seeking, self.trouble
+        return self.decided, fit.number, fit.decided, shown
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """What is told with every version: what goes on, and what went wrong."""
+        return {"busy": self.busy, "seeking": self.seeking, "trouble": self.trouble}
 
     def columns(self) -> bytes:
-        """Return what the page shows, as JSON: an entry for each item in columns, and the queues."""
+        """Return what the page shows, as JSON: an entry for each item in columns, the queues, and the status."""
         version, kept = self.version, self._columns
         if kept is None or kept[0] != version:  # built without the guard, so that decisions do not wait
             kept = version, json.dumps(self._told(version), separators=(",", ":")).encode("ascii")
             self._columns = kept
-        return kept[1]
+        return kept[1][:-1] + b"," + json.dumps(self.status).encode("ascii")[1:]
 
-    def _told(self, version: tuple[Any, ...]) -> dict[str, Any]:
+    def _told(self, version: tuple[int, ...]) -> dict[str, Any]:
         answers, fit = self.answers(), self.fit
         classes = sorted({*self.items.classes, *answers.classes})
         code = {"": -1, OUTSIDER: _OUT, **{name: number for number, name in enumerate(classes)}}
@@ -191,9 +196,6 @@ class Review:
             "audit": self._audit(code),
             "undo": None if last is None else self._shown(last),
             "fit": {"number": fit.number, "seconds": fit.seconds, "behind": self.decided - max(0, fit.decided)},
-            "busy": self.busy,
-            "seeking": self.seeking,
-            "trouble": self.trouble,
             "warnings": list(answers.warnings),
         }
 
@@ -230,8 +232,8 @@ class Review:
         answers, items = self.answers(), self.items
         labelled = np.array([label is not None for label in items.labels])
         probabilities, known = answers.probabilities[row], 1 - float(answers.unknown[row])
-        if labelled[row] and answers.model is not None:
-            probabilities = answers.model.left_out_distributions_[row]  # what the others say of it
+        if labelled[row] and answers.left_out is not None:
+            probabilities = answers.left_out[row]  # what the others say of it
         order = np.argsort(-probabilities, kind="stable")
         return {
             "row": row,

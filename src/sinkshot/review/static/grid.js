@@ -13,6 +13,8 @@ const SHAPES = {
 const GAP = 12;
 const HEADING = 56;
 const AHEAD = 2; // lines above and below what is in sight
+const FAST = 1 / 3; // of the height in one frame: nobody can look at pictures then, so they are not asked for
+const SETTLED = 100; // milliseconds after which they are
 
 export class Grid {
   // `about(row)` returns what a tile says: { mark, label }.
@@ -35,6 +37,8 @@ export class Grid {
     this.anchor = -1;
     this.columns = 1;
     this.queued = false;
+    this.seenAt = 0; // where the last frame was
+    this.settling = 0;
     this.element.addEventListener("scroll", () => this.queue(), { passive: true });
     this.element.addEventListener("click", (event) => this.clicked(event));
     this.observer = new ResizeObserver(() => this.resized());
@@ -42,6 +46,7 @@ export class Grid {
   }
 
   destroy() {
+    clearTimeout(this.settling);
     this.observer.disconnect();
   }
 
@@ -141,10 +146,22 @@ export class Grid {
     return this.places.has(row) && this.lines.length ? this.top(row) - this.element.scrollTop : null;
   }
 
+  // Whether the grid is scrolled so fast that only names are shown; pictures come once it slows down.
+  isFast(top, height) {
+    const fast = Math.abs(top - this.seenAt) > FAST * height;
+    this.seenAt = top;
+    if (!fast) return false;
+    clearTimeout(this.settling);
+    this.settling = setTimeout(() => this.render(false), SETTLED);
+    return true;
+  }
+
   render(all) {
     const { scrollTop, clientHeight } = this.element;
-    const first = Math.max(0, this.lineAt(scrollTop) - AHEAD);
-    const last = Math.min(this.lines.length - 1, this.lineAt(scrollTop + clientHeight) + AHEAD);
+    const fast = !all && this.isFast(scrollTop, clientHeight);
+    const ahead = fast ? 0 : AHEAD;
+    const first = Math.max(0, this.lineAt(scrollTop) - ahead);
+    const last = Math.min(this.lines.length - 1, this.lineAt(scrollTop + clientHeight) + ahead);
     const wanted = new Map(); // row -> line and place
     const headings = new Set();
     const fresh = [];
@@ -162,10 +179,13 @@ export class Grid {
     }
     for (const [row, [line, place]] of wanted) {
       let tile = this.tiles.get(row);
+      if (tile && !fast) this.picture(tile, row);
       if (tile && !all) continue;
       if (!tile) {
         tile = this.spare.pop() ?? this.tile();
         this.fill(tile, row);
+        if (fast) tile.parts.shown.removeAttribute("src");
+        else this.picture(tile, row);
         this.tiles.set(row, tile);
         if (!tile.isConnected) fresh.push(tile);
       }
@@ -207,10 +227,15 @@ export class Grid {
     const { shown, name } = tile.parts;
     tile.id = `item-${row}`;
     tile.dataset.row = row;
-    if (kind === "images") shown.src = `picture/small/${row}`;
-    else shown.textContent = kind === "texts" ? texts[row] : names[row];
+    if (kind !== "images") shown.textContent = kind === "texts" ? texts[row] : names[row];
     name.textContent = names[row].split("/").at(-1);
     name.title = names[row];
+  }
+
+  picture(tile, row) {
+    if (this.store.items.kind !== "images") return;
+    const source = `picture/small/${row}`;
+    if (tile.parts.shown.getAttribute("src") !== source) tile.parts.shown.src = source;
   }
 
   put(tile, row, top, column, place) {

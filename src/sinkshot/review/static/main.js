@@ -46,9 +46,9 @@ function closeMenu() {
 
 function status() {
   const { state, waiting, failing } = store;
-  const words = waiting.length ? `saving ${number(waiting.length)}` : state.busy ? "saved, learning…" : "saved";
-  $("state").textContent = words;
-  $("state").dataset.kind = waiting.length ? "saving" : state.busy ? "busy" : "saved";
+  const kind = waiting.length ? "saving" : state.busy || store.behind ? "busy" : "saved";
+  $("state").textContent = { saving: `saving ${number(waiting.length)}`, busy: "saved, learning…", saved: "saved" }[kind];
+  $("state").dataset.kind = kind;
   $("undo").disabled = !state.undo && !waiting.length;
   const lost = failing > 2;
   $("trouble").hidden = !lost && !state.trouble;
@@ -110,7 +110,7 @@ function wire() {
   store.addEventListener("change", ({ detail }) => {
     status();
     if (detail === "state" && !location.hash && store.state.fit.number === 1) route(); // the first predictions
-    if (detail === "state") view.update();
+    if (detail === "state" || (detail === "status" && view.row < 0)) view.update(); // an empty queue says what goes on
     document.body.dataset.fit = store.state.fit.number;
     if (detail === "state" || detail === "decision") sidebar.update(address);
   });

@@ -21,7 +21,7 @@ export class Store extends EventTarget {
     this.details = new Map(); // row -> promise of what is known of it
     this.skipped = new Set();
     this.fetching = false;
-    this.newest = "";
+    this.newest = ""; // version that the server told last
   }
 
   async open() {
@@ -35,8 +35,11 @@ export class Store extends EventTarget {
     this.source?.close();
     this.source = new EventSource("events");
     this.source.onmessage = (event) => {
-      this.newest = event.data;
+      const { version, ...status } = JSON.parse(event.data);
+      this.newest = JSON.stringify(version);
+      Object.assign(this.state, status);
       this.reached();
+      this.tell("status");
       this.refresh();
     };
     this.source.onerror = () => this.unreached();
@@ -54,12 +57,17 @@ export class Store extends EventTarget {
     this.tell("connection");
   }
 
+  // Whether the server knows more than the page shows.
+  get behind() {
+    return this.newest !== "" && this.newest !== JSON.stringify(this.state.version);
+  }
+
   tell(kind) {
     this.dispatchEvent(new CustomEvent("change", { detail: kind }));
   }
 
   async refresh() {
-    if (this.fetching || this.waiting.length || same(this.newest, this.state.version)) return;
+    if (this.fetching || this.waiting.length || !this.behind) return;
     this.fetching = true;
     try {
       const fresh = await ask("state");
@@ -73,7 +81,7 @@ export class Store extends EventTarget {
     } finally {
       this.fetching = false;
     }
-    if (!this.waiting.length && !same(this.newest, this.state.version)) setTimeout(() => this.refresh(), 60);
+    if (!this.waiting.length && this.behind) setTimeout(() => this.refresh(), 60);
   }
 
   // A decision counts on the page at once, and is said to be saved once the server has it on the disk.
@@ -202,10 +210,6 @@ export class Store extends EventTarget {
     }
     return { open, all };
   }
-}
-
-function same(told, version) {
-  return !told || told === JSON.stringify(version) || JSON.stringify(JSON.parse(told)) === JSON.stringify(version);
 }
 
 export async function ask(address) {

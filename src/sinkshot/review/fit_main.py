@@ -1,0 +1,116 @@
+"""What runs in the process of a review that fits: `python -m sinkshot.review.fit_main`, started by `fit_process`.
+
+It reads a `Setup` and then requests from its standard input, and writes their answers to its standard output. Fits and
+the search for what to label next run at the same time, since the search may take longer than a fit. The process ends
+when its input does, so it never outlives the server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkshot.errors import InputError
+from sinkshot.estimators.pool_neighbours import PoolNeighbours
+from sinkshot.label.classifier import Answers, classify, what_to_label_next
+from sinkshot.label.items import OUTSIDER, Items
+from sinkshot.review.fit_process import Setup
+from sinkshot.review.likeness import Likeness
+from sinkshot.selection import first_rows
+
+NICE = 10  # how much lower the priority of this process is: answers and the browser come first
+Labels = tuple[str | None, ...]
+
+
+class Work:
+    """Answers requests about one pool.
+
+    Parameters
+    ----------
+    setup : Setup
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        self.neighbours = PoolNeighbours()
+        self.newest: Answers | None = None
+        self._likeness: Likeness | None = None
+
+    def fit(self, labels: Labels, accepted: NDArray[np.bool_]) -> Answers:
+        """Return the answers for all items, without the classifier, which stays here."""
+        setup = self.setup
+        items = Items("embeddings", ("",) * len(labels), labels, accepted)
+        self.newest = classify(
+            items,
+            setup.features,
+            method=setup.method,
+            unknown=setup.unknown,
+            next_count=0,
+            neighbours=self.neighbours,
+        )
+        return replace(self.newest, model=None)
+
+    def groups(self, rows: NDArray[np.int64]) -> tuple[tuple[int, ...], ...]:
+        """Return rows in groups of alike ones."""
+        if self._likeness is None:
+            self._likeness = Likeness(self.setup.features)
+        return tuple(map(tuple, self._likeness.groups(rows)))
+
+    def next(self, labels: Labels) -> tuple[int, ...] | None:
+        """Return the rows to label next; None before the first fit to labels."""
+        features, count, newest = self.setup.features, self.setup.next_count, self.newest
+        if all(label in (None, OUTSIDER) for label in labels):
+            return tuple(first_rows(features, min(count, len(features))))
+        if newest is None or newest.model is None:
+            return None
+        return tuple(what_to_label_next(newest.model, labels, count, newest.probabilities))
+
+
+def main() -> None:
+    """Answer requests until the input ends."""
+    with contextlib.suppress(OSError, AttributeError):
+        os.nice(NICE)
+    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints must not get into the answers
+    try:
+        work = Work(pickle.load(requests))
+        fits, searches, writing = ThreadPoolExecutor(1), ThreadPoolExecutor(1), threading.Lock()
+        lanes: dict[str, tuple[ThreadPoolExecutor, Callable[..., Any]]]
+        lanes = {"fit": (fits, work.fit), "groups": (fits, work.groups), "next": (searches, work.next)}
+        while True:
+            what, arguments = pickle.load(requests)
+            lane, does = lanes[what]
+            lane.submit(_answer, answers, writing, what, does, arguments)
+    except EOFError:
+        os._exit(0)  # the server has ended: a fit at hand is of no use
+
+
+def _answer(
+    answers: BinaryIO, writing: threading.Lock, what: str, does: Callable[..., Any], arguments: tuple[Any, ...]
+) -> None:
+    """Do what was asked and write the answer: what it is about, its value, and the error if there was one."""
+    value: Any = None
+    error: Exception | None = None
+    try:
+        value = does(*arguments)
+    except InputError as one:
+        error = InputError(str(one))
+    except Exception as one:  # a fault of the classifier must not end a review
+        error = RuntimeError(f"{type(one).__name__}: {one}")
+    with writing, contextlib.suppress(BrokenPipeError):
+        pickle.dump((what, value, error), answers)
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""The process in which a review fits: it answers as `classify` does, outlives nobody, and a review outlives it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from review_server import PATIENCE, labels_of
+
+from sinkshot.errors import InputError
+from sinkshot.label.classifier import classify
+from sinkshot.label.items import Items
+from sinkshot.review.fit_main import NICE
+from sinkshot.review.fit_process import FitProcess, ProcessEndedError, Setup
+from sinkshot.review.likeness import Likeness
+from sinkshot.review.refit import MOST_ENDS, Refitter, Worker
+from sinkshot.review.state import Review
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+ROWS = 90
+
+
+def pool():
+    """Features of three classes, of which each has four labels."""
+    codes = np.arange(ROWS) % 3
+    features = np.random.default_rng(0).gamma(1.0 + 5.0 * (codes[:, None] == np.arange(12) % 3)).astype(np.float32)
+    labels = tuple("abc"[code] if row < 12 else None for row, code in enumerate(codes))
+    return features, labels
+
+
+@pytest.fixture(scope="module")
+def process():
+    with FitProcess() as running:
+        running.setup = Setup(pool()[0], "sinkshot", 0.5, 5)
+        yield running
+
+
+def until(condition):
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def children(pid):
+    """Numbers of the processes that a process started and that still run."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
+        except OSError:
+            continue
+        if int(parent) == pid and state != "Z":
+            found.append(int(stat.parent.name))
+    return found
+
+
+@pytest.mark.slow
+def test_it_answers_as_the_same_functions_do_here(process):
+    features, labels = pool()
+    accepted = np.zeros(ROWS, dtype=bool)
+    found = process.ask("fit", labels, accepted)
+    here = classify(Items("embeddings", ("",) * ROWS, labels, accepted), features, next_count=5)
+    np.testing.assert_allclose(found.probabilities, here.probabilities, rtol=1e-5)
+    np.testing.assert_allclose(found.left_out, here.model.left_out_distributions_, rtol=1e-5)
+    assert (found.labels, found.sources, found.suspicious) == (here.labels, here.sources, here.suspicious)
+    assert found.model is None
+    assert found.report.leave_one_out == here.report.leave_one_out
+    assert process.ask("next", labels) == here.next_rows
+    rows = np.arange(20, 60)
+    assert process.ask("groups", rows) == tuple(map(tuple, Likeness(features).groups(rows)))
+
+
+@pytest.mark.slow
+def test_it_starts_again_after_its_end_and_says_how_it_ended(process):
+    _, labels = pool()
+    told = []
+    process.ended = told.append
+    before = process.ask("fit", labels, np.zeros(ROWS, dtype=bool))
+    os.kill(process.pid, signal.SIGKILL)
+    until(lambda: told)
+    assert told == ["by SIGKILL, perhaps because memory ran out"]
+    assert process.ask("next", labels) is None  # nothing is fitted yet in the new process
+    again = process.ask("fit", labels, np.zeros(ROWS, dtype=bool))
+    np.testing.assert_array_equal(before.probabilities, again.probabilities)
+
+
+@pytest.mark.slow
+def test_errors_come_back_as_sentences_and_it_goes_on(process):
+    features, labels = pool()
+    accepted = np.zeros(ROWS, dtype=bool)
+    with pytest.raises(RuntimeError, match="IndexError"):
+        process.ask("groups", np.array([5, 6, 7, ROWS + 5]))
+    with FitProcess() as other:
+        other.setup = Setup(features, "no-such-method", 0.5, 5)
+        with pytest.raises(InputError, match="no-such-method"):
+            other.ask("fit", labels, accepted)
+    with pytest.raises(ProcessEndedError):
+        other.ask("fit", labels, accepted)
+    assert process.ask("fit", labels, accepted).classes == ("a", "b", "c")
+
+
+def test_a_process_that_always_ends_is_left_alone_until_the_next_decision(process, tmp_path):
+    features, labels = pool()
+    items = Items("embeddings", tuple(map(str, range(ROWS))), labels, np.zeros(ROWS, dtype=bool))
+    review = Review(items, features, tmp_path)
+    refitter = Refitter(review, process, lambda: None)
+    for ends in range(1, MOST_ENDS + 1):
+        refitter.worker = Worker(lambda: None, 0.1, 0.1)
+        process.ended("by SIGKILL")
+        assert refitter.worker.waiting == (ends < MOST_ENDS)
+    assert review.trouble.endswith("stay as they are until your next decision. All that you decided is saved.")
+    review.log.close()
+
+
+@linux
+@pytest.mark.slow
+def test_a_review_outlives_its_process_and_the_process_no_review(photos, tmp_path, start):
+    server = start(photos, tmp_path / "labels")
+    before = server.fitted()
+    (fitting,) = children(server.process.pid)
+    priority = os.getpriority(os.PRIO_PROCESS, server.process.pid)
+    assert os.getpriority(os.PRIO_PROCESS, fitting) == min(19, priority + NICE)
+    os.kill(fitting, signal.SIGKILL)
+    row = before["label"].index(0, before["source"].index(0))
+    assert server.decide("label", items=[row], label="red")[0] == 200
+    said = []
+    until(lambda: said.append(server.state()["trouble"]) or said[-1])
+    assert "it starts again. All that you decided is saved." in said[-1]
+    after = server.fitted(1)
+    assert after["fit"]["number"] > before["fit"]["number"]
+    assert after["trouble"] == ""
+    (fitting,) = children(server.process.pid)
+    server.kill()
+    until(lambda: not Path(f"/proc/{fitting}").exists())
+    server = start(photos, tmp_path / "labels")
+    server.fitted(1)
+    (fitting,) = children(server.process.pid)
+    code, said = server.interrupt()
+    assert (code, "Traceback" in said) == (0, False)
+    assert not Path(f"/proc/{fitting}").exists()
+    assert list(labels_of(tmp_path / "labels").values())[row] == ("red", "accepted")
