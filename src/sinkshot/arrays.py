@@ -52,3 +52,8 @@ def at_least(x: Array, least: float) -> Array:
 def by_query(class_major: Array) -> Array:
     """Return [R, way, q] as [R, q, way]."""
     return array_namespace(class_major).matrix_transpose(class_major)
+
+
+def kept(x: Array) -> Array:
+    """Return an array that is used again and again: one of a library that computes late is computed now."""
+    return x.kept() if hasattr(x, "kept") else x

@@ -48,6 +48,7 @@ __all__ = [
     "centred_by_classes",
     "centring",
     "class_centre",
+    "class_weights",
     "needs_base",
     "parse",
     "refuse_negative",
@@ -112,12 +113,17 @@ def class_centre(labels: Array, rows: Array) -> Array:
     The mean of all rows counts as one more support of each class, because the mean of a few supports is noisy.
     """
     xp = array_namespace(rows)
-    member = one_hot(labels, int(xp.max(labels)) + 1, rows)  # [..., way, l]
-    share = 1.0 / (xp.sum(member, axis=-1, keepdims=True) + 1.0)  # [..., way, 1]
-    of_supports = xp.mean(member * share, axis=-2, keepdims=True)  # [..., 1, l]
-    everywhere = xp.mean(share, axis=-2, keepdims=True) / rows.shape[-2]
+    of_supports, of_mean = class_weights(labels, rows)
     of_queries = xp.zeros_like(rows[..., labels.shape[-1] :, 0])[..., None, :]
-    return xp.concat([of_supports, of_queries], axis=-1) + everywhere
+    return xp.concat([of_supports, of_queries], axis=-1) + of_mean / rows.shape[-2]
+
+
+def class_weights(labels: Array, like: Array) -> tuple[Array, Array]:
+    """Weights of the supports [..., 1, l] and of the mean of all rows [..., 1, 1] in the mean of the class means."""
+    xp = array_namespace(like)
+    member = one_hot(labels, int(xp.max(labels)) + 1, like)  # [..., way, l]
+    share = 1.0 / (xp.sum(member, axis=-1, keepdims=True) + 1.0)  # [..., way, 1]
+    return xp.mean(member * share, axis=-2, keepdims=True), xp.mean(share, axis=-2, keepdims=True)
 
 
 def _unit_length(gram: Array) -> Array:

@@ -44,7 +44,7 @@ def nearest_rows(blocks: Sequence[Floats], count: int, pool: Executor, workers: 
             pairs.put((i, j))
 
     def compare(_: int) -> Lists:
-        lists = _empty(int(starts[-1]), count)
+        lists = no_rows(int(starts[-1]), count)
         held, left = -1, np.empty((0, 0), dtype=np.float32)
         while True:
             try:
@@ -68,7 +68,8 @@ def unit_rows(rows: Floats) -> NDArray[np.float32]:
     return np.asarray(rows / np.where(length > 0, length, 1), dtype=np.float32)
 
 
-def _empty(rows: int, count: int) -> Lists:
+def no_rows(rows: int, count: int) -> Lists:
+    """Return empty lists of `count` rows for so many rows."""
     return np.full((rows, count), _NONE, dtype=np.float32), np.full((rows, count), rows, dtype=np.int32)
 
 
@@ -112,6 +113,28 @@ def _keep_nearest(cosines: Any, first_row: int, first_column: int, values: Any, 
                     least[j] = values[column, last]
 
 
+def _keep_one_way(cosines: Any, first_column: int, first_row: int, values: Any, numbers: Any) -> None:
+    """Enter cosines [n, m] to the rows numbered from `first_column` into lists [n, k].
+
+    Rows are numbered from `first_row`, and no row enters its own list; -1 where none of the columns is among them.
+    """
+    rows, columns = cosines.shape
+    last = values.shape[1] - 1
+    for i in range(rows):
+        own = values[i, last]
+        for start in range(0, columns, _STRETCH):
+            stop = min(start + _STRETCH, columns)
+            some = 0
+            for j in range(start, stop):
+                some |= cosines[i, j] >= own
+            if some == 0:
+                continue
+            for j in range(start, stop):
+                if cosines[i, j] >= own and not (first_row >= 0 and first_row + i == first_column + j):
+                    _insert(cosines[i, j], first_column + j, values[i], numbers[i])
+                    own = values[i, last]
+
+
 def _join_lists(others: Any, other_numbers: Any, values: Any, numbers: Any) -> None:
     """Enter one thread's lists into another's."""
     for row in range(len(others)):
@@ -122,3 +145,4 @@ def _join_lists(others: Any, other_numbers: Any, values: Any, numbers: Any) -> N
 
 _keep = cached(_keep_nearest, nogil=True)
 _join = cached(_join_lists, nogil=True)
+keep_nearest = cached(_keep_one_way, nogil=True)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from array_api_compat import array_namespace
 
 from sinkshot.arrays import Array, at_least, by_query, one_hot, softmax
 from sinkshot.task import GramTask, Task
 
-__all__ = ["Rows", "at_least", "by_query", "centred_rows", "one_hot", "rows_of", "softmax"]
+__all__ = ["PreparedTask", "Rows", "at_least", "by_query", "centred_rows", "one_hot", "rows_of", "softmax"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,8 @@ class Rows:
         """Coefficients of the mean of each class's supports, [R, way, N]."""
         xp = array_namespace(self.member)
         mean = self.member / xp.sum(self.member, axis=-1, keepdims=True)
-        return self.with_queries(mean, xp.zeros_like(self.squares[..., None, self.supports :] + mean[..., :1]))
+        of_queries = self.squares[..., None, self.supports :] + mean[..., :1]
+        return self.with_queries(mean, array_namespace(of_queries).zeros_like(of_queries))
 
     def with_queries(self, of_supports: Array, of_queries: Array) -> Array:
         """Join coefficients of the supports [R, way, l] and of the queries [R, way, q]."""
@@ -46,12 +48,33 @@ class Rows:
         return at_least(length + squares - 2.0 * scores[..., self.supports :], 0.0)
 
 
-def rows_of(task: Task | GramTask) -> Rows:
+@dataclass(frozen=True)
+class PreparedTask:
+    """A task whose rows are there in the form that methods compute with, such as a pool in parts."""
+
+    rows: Rows
+    way: int
+    graph: Callable[[int, float], Any]  # of the nearest neighbours: their number and sharpness -> `Graph`
+
+    @property
+    def supports(self) -> int:
+        """Supports, l."""
+        return self.rows.supports
+
+    @property
+    def queries(self) -> int:
+        """Queries, q."""
+        return self.rows.queries
+
+
+def rows_of(task: Task | GramTask | PreparedTask) -> Rows:
     """Return the rows of a task in the form that coefficients need.
 
     With N <= d the Gram matrix is built once, and later products do not depend on the width d. With N > d, such as a
     pool of 100,000 rows, products go through X^T and no N x N matrix is built.
     """
+    if isinstance(task, PreparedTask):
+        return task.rows
     if isinstance(task, GramTask):
         xp = array_namespace(task.gram)
         gram, squares = task.gram, xp.linalg.diagonal(task.gram)

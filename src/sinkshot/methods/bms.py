@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from array_api_compat import array_namespace
 
+from sinkshot.arrays import kept
 from sinkshot.errors import number, unknown_name, whole
 from sinkshot.methods.algebra import Rows, at_least, by_query, rows_of, softmax
 from sinkshot.methods.priors import Prior, proportions, settled
@@ -138,7 +139,7 @@ def solve(task: Task | GramTask, settings: BMSSettings) -> Solution:
     _, scores = unit(rows.means(), rows)
     for step in range(settings.steps):
         free = scores if letter else scores[..., rows.supports :]  # the rows that Sinkhorn allocates
-        kernel = transport_kernel(free, settings.lam)
+        kernel = kept(transport_kernel(free, settings.lam))
         if target is None:
             allocated = min_size_sinkhorn(kernel, min_size, settings.passes)
         else:
@@ -150,6 +151,7 @@ def solve(task: Task | GramTask, settings: BMSSettings) -> Solution:
         _, scores = update(assignment, rows, settings)
 
     of_queries = assignment[..., rows.supports :]
+    xp = array_namespace(of_queries)
     of_queries = of_queries / xp.sum(of_queries, axis=-2, keepdims=True)
     return Solution(of_queries, refine=lambda: update(assignment, rows, settings)[0])
 

@@ -33,10 +33,10 @@ from typing import TypeGuard
 
 from array_api_compat import array_namespace, device, is_numpy_array
 
-from sinkshot.arrays import to_numpy
+from sinkshot.arrays import kept, to_numpy
 from sinkshot.kernels import LARGE_POOL, jit_disabled
 from sinkshot.methods._graph import Graph, neighbour_graph
-from sinkshot.methods.algebra import Rows, at_least, by_query, centred_rows, one_hot, rows_of, softmax
+from sinkshot.methods.algebra import PreparedTask, Rows, at_least, by_query, centred_rows, one_hot, rows_of, softmax
 from sinkshot.methods.bms import transport_kernel, unit
 from sinkshot.methods.oslo import sigmoid
 from sinkshot.methods.priors import shrunken_shares
@@ -64,8 +64,10 @@ def sinkshot(task: Task | GramTask) -> Scores:
     return solve(task, SETTINGS)
 
 
-def solve(task: Task | GramTask, s: SinkShotSettings) -> Scores:
+def solve(task: Task | GramTask | PreparedTask, s: SinkShotSettings) -> Scores:
     """Run the method with given constants; `tools/choose_sinkshot.py` compares them."""
+    if isinstance(task, PreparedTask):
+        return run_steps(task.rows, task.graph(s.neighbours, s.sharpness), s)
     if is_large(task):
         return of_large_pool(task, s)
     rows = rows_of(task)
@@ -97,17 +99,17 @@ def _first(nearest: tuple[Array, Array], count: int) -> tuple[Array, Array]:
 
 def run_steps(rows: Rows, graph: Graph, s: SinkShotSettings) -> Scores:
     """Run the steps on the rows of a task and their graph."""
-    xp = array_namespace(rows.member)
     way = rows.member.shape[-2]
     shots = rows.supports / way
-    share = xp.full_like(rows.member[..., :1], 1.0 / way)  # pi, [R, way, 1]
     _, scores = unit(rows.means(), rows)
+    xp = array_namespace(scores)
+    share = xp.full_like(rows.member[..., :1], 1.0 / way)  # pi, [R, way, 1]
     first = scores[..., rows.supports :]  # [R, way, q]
     known = xp.ones_like(first[..., :1, :])  # [R, 1, q]
     spreading = spreading_over(graph, s)
     for step in range(s.steps):
         belongs = softmax(s.lam_at(step) * scores[..., rows.supports :] + xp.log(share), axis=-2)
-        belongs = smoothed(belongs, rows, spreading, s.power)
+        belongs = kept(smoothed(belongs, rows, spreading, s.power))
         if step == s.stranger_step:
             unknown = strangers(belongs, rows, graph, s)  # [R, 1, q]
             known = at_least(1.0 - unknown, LEAST_KNOWN)
@@ -115,8 +117,9 @@ def run_steps(rows: Rows, graph: Graph, s: SinkShotSettings) -> Scores:
         belongs = allocated(belongs, share, known, s.passes)
         mass = rows.with_queries(s.support_weight * rows.member, known * belongs * belongs)
         _, scores = unit(mass, rows)
-    belongs = allocated(transport_kernel(scores[..., rows.supports :], s.lam), share, known, s.passes)
-    belongs = allocated(smoothed(belongs, rows, spreading, s.power), share, known, s.passes)
+    kernel = kept(transport_kernel(scores[..., rows.supports :], s.lam))
+    belongs = allocated(kernel, share, known, s.passes)
+    belongs = kept(allocated(kept(smoothed(belongs, rows, spreading, s.power)), share, known, s.passes))
     return Scores(by_query(calibrated(belongs, first, known, shots, s)), unknown=unknown[..., 0, :])
 
 

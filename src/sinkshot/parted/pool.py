@@ -1,0 +1,269 @@
+"""A bank in parts as a pool for a method: preprocessed, sorted into cells of similar rows, in files of a run.
+
+1.  Every part is read once, checked against its digest and summed: the centre of the chain needs the mean of all rows.
+    A sample of the rows comes back, from which cells are found.
+2.  Every part is read again, preprocessed, and written sorted by cell.
+3.  Parts of the pool, some cells each, gather their rows from all of those.
+
+Rows of one cell are in one part, in the order of the bank. So the pool does not depend on how the bank is divided, but
+for rounding of the mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkshot import preprocess as chain
+from sinkshot.errors import InputError
+from sinkshot.formats.part_files import verify
+from sinkshot.formats.parts import PartedFeatures
+from sinkshot.parted.array import read_rows, write_rows
+from sinkshot.parted.cells import Cells, cells_wanted, find_cells, sample_wanted
+from sinkshot.parted.work_folder import Layout, WorkFolder, must_fit, room_is_said
+
+Floats = NDArray[Any]
+PART_ROWS = 32_768  # rows of a part of the pool, about
+_BLOCK = 4_096  # rows preprocessed at once
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Rows of a run: supports in memory, queries in files, all after the chain and of unit length."""
+
+    layout: Layout
+    supports: Floats  # [l, d]
+    codes: NDArray[np.int64]  # [l], their classes
+    numbers: NDArray[np.int64]  # [l], of the supports in the bank
+    width: int
+    store: str  # type of the rows in files
+    chain: str
+    cells: Cells
+    cell_starts: NDArray[np.int64]  # [C + 1], first query of each cell, counted from the first query
+    zero_rows: int
+
+    def rows(self, part: int, begin: int = 0, end: int | None = None) -> Floats:
+        """Read rows of a part as float32; part 0 is the supports."""
+        if part == 0:
+            return self.supports[begin:end]
+        end = self.layout.sizes[part - 1] if end is None else end
+        return read_rows(self.layout.path(f"rows-{part}"), self.width, begin, end, self.store).astype(np.float32)
+
+    def blocks(self, part: int) -> Iterator[tuple[int, Floats]]:
+        """Yield the rows of a part in blocks, with the number of the first in the part."""
+        rows = len(self.supports) if part == 0 else self.layout.sizes[part - 1]
+        for begin in range(0, rows, _BLOCK):
+            yield begin, self.rows(part, begin, min(begin + _BLOCK, rows))
+
+    def bank_numbers(self, part: int) -> NDArray[np.int64]:
+        """Return the numbers in the bank of the rows of a part."""
+        if part == 0:
+            return self.numbers
+        return read_rows(self.layout.path(f"numbers-{part}"), 1, 0, self.layout.sizes[part - 1], np.int64)[:, 0]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A bank in parts, the chain of its rows, and which rows are supports."""
+
+    features: PartedFeatures
+    steps: chain.Chain  # row-wise
+    supports: NDArray[np.int64]  # numbers of the labelled rows, rising
+
+    def blocks(self, part: int) -> Iterator[tuple[NDArray[np.int64], chain.Prepared]]:
+        """Yield numbers in the bank and preprocessed rows of a part, block by block, without the supports."""
+        begin, end = int(self.features.starts[part]), int(self.features.starts[part + 1])
+        for at in range(begin, end, _BLOCK):
+            rows = self.features[at : min(at + _BLOCK, end)]
+            done = chain.run(rows, self.steps, first=at)
+            numbers = np.arange(at, at + len(rows))
+            free = ~np.isin(numbers, self.supports)
+            yield numbers[free], chain.Prepared(done.x[free], (), done.zero_rows)
+
+
+def prepare_pool(
+    features: PartedFeatures, labels: NDArray[np.int64], spelled: str, work: WorkFolder
+) -> Pool:
+    """Sort the rows of a bank into a pool.
+
+    Parameters
+    ----------
+    features : PartedFeatures
+        Of the bank.
+    labels : array of shape (n,)
+        Classes 0 .. way-1, and -1 for the rows to be labelled.
+    spelled : str
+        The chain: row-wise steps, then at most Mc or Mn, then E.
+    work : WorkFolder
+        Where to put it.
+    """
+    row_wise, task_wise = chain.split(chain.parse(spelled))
+    centring = chain.centring(task_wise)
+    if centring is None or centring.apart:
+        raise InputError(f"the chain {spelled} needs all rows of a pool at once; a pool in parts takes PEMcE or PEMnE.")
+    numbers = np.flatnonzero(labels >= 0)
+    queries = len(labels) - len(numbers)
+    if not len(numbers) or not queries:
+        raise InputError("a pool needs labelled rows and rows to label.")
+    store = "float32" if features.index.store == "float32" else "float16"
+    must_fit(work.path, 2 * len(labels) * features.shape[1] * np.dtype(store).itemsize)
+    source = Source(features, row_wise, numbers)
+    parts = range(len(features.index.parts))
+    every = max(1, queries // sample_wanted(queries))
+    found = work.map(summed, [SumJob(source, part, every) for part in parts], shown="reading")
+    own = np.asarray(chain.run(features[numbers], row_wise).x)
+    total = own.sum(axis=0, dtype=np.float64) + np.sum([one.total for one in found], axis=0)
+    shift = centre_of(own, labels[numbers], total / len(labels), centring)
+    finish = Finish(shift.astype(np.float32), centring.normalise)
+    sample = finish(np.concatenate([one.sample for one in found]).astype(np.float32))
+    cells = find_cells(sample, cells_wanted(queries))
+    del sample
+    jobs = [SortJob(source, part, finish, cells, str(work.path), store) for part in parts]
+    counts = np.array(work.map(sorted_by_cell, jobs, shown="sorting into cells"))  # [parts, C]
+    cell_starts = np.concatenate([[0], np.cumsum(counts.sum(axis=0))])
+    bounds = _bounds(cell_starts)
+    sizes = tuple(int(cell_starts[end] - cell_starts[begin]) for begin, end in bounds)
+    layout = Layout(str(work.path), len(numbers), sizes)
+    offsets = np.concatenate([np.zeros((len(counts), 1), np.int64), np.cumsum(counts, axis=1)], axis=1)
+    gathering = [
+        GatherJob(str(work.path), number, offsets[:, begin], offsets[:, end], features.shape[1], store)
+        for number, (begin, end) in enumerate(bounds, 1)
+    ]
+    work.map(gathered, gathering, shown="gathering cells")
+    for part in parts:
+        for kind in ("sorted", "cells", "order"):
+            (work.path / f"{kind}-{part}").unlink(missing_ok=True)
+    zero_rows = sum(one.zero_rows for one in found)
+    return Pool(layout, finish(own), labels[numbers], numbers, features.shape[1], store, spelled, cells, cell_starts, zero_rows)
+
+
+def centre_of(own: Floats, codes: NDArray[np.int64], mean: Floats, centring: chain.Centring) -> Floats:
+    """Return what the chain subtracts: nothing, the mean of all rows, or the mean of the class means with it (Mc)."""
+    if centring.centre:
+        return mean
+    if not centring.classes:
+        return np.zeros_like(mean)
+    of_supports, of_mean = chain.class_weights(codes, own)
+    return np.asarray((of_supports @ own.astype(np.float64))[0] + of_mean[0, 0] * mean)
+
+
+@dataclass(frozen=True)
+class Finish:
+    """The end of a chain: subtract the centre and take unit length."""
+
+    centre: Floats  # [d]
+    normalise: bool
+
+    def __call__(self, rows: Floats) -> Floats:
+        """Return rows [n, d] after it."""
+        rows = rows - self.centre
+        return np.asarray(chain.run(rows, chain.parse("E")).x) if self.normalise else rows
+
+
+@dataclass(frozen=True)
+class SumJob:
+    """A part to be checked and summed."""
+
+    source: Source
+    part: int
+    every: int  # distance of the rows of the sample
+
+
+@dataclass(frozen=True)
+class Summed:
+    """Sum and sample of the preprocessed rows of a part."""
+
+    total: NDArray[np.float64]  # [d]
+    sample: Floats  # [m, d]
+    zero_rows: int
+
+
+def summed(job: SumJob) -> Summed:
+    """Check a part against its digest and sum its rows."""
+    features = job.source.features
+    verify(features.folder, features.index.parts[job.part])
+    total, sample, zero_rows = np.zeros(features.shape[1]), [], 0
+    for numbers, done in job.source.blocks(job.part):
+        total += done.x.sum(axis=0, dtype=np.float64)
+        sample.append(done.x[numbers % job.every == 0].astype(np.float16))
+        zero_rows += done.zero_rows
+    return Summed(total, np.concatenate(sample), zero_rows)
+
+
+@dataclass(frozen=True)
+class SortJob:
+    """A part to be preprocessed and sorted by cell."""
+
+    source: Source
+    part: int
+    finish: Finish
+    cells: Cells
+    folder: str
+    store: str
+
+
+def sorted_by_cell(job: SortJob) -> NDArray[np.int64]:
+    """Write the rows of a part sorted by cell, with cells and numbers in the bank; return the rows of each cell."""
+    features, cells, numbers = job.source.features, [], []
+    kept = np.empty((features.index.parts[job.part].rows, features.shape[1]), dtype=job.store)
+    done = 0
+    for numbers_of, prepared in job.source.blocks(job.part):
+        finished = job.finish(prepared.x)
+        kept[done : done + len(finished)] = finished
+        done += len(finished)
+        cells.append(job.cells.of(finished))
+        numbers.append(numbers_of)
+    cell = np.concatenate(cells)
+    order = np.argsort(cell, kind="stable")
+    folder = Path(job.folder)
+    with room_is_said(folder):
+        with (folder / f"sorted-{job.part}").open("wb") as file:
+            for at in range(0, len(order), _BLOCK):
+                kept[order[at : at + _BLOCK]].tofile(file)
+        cell[order].tofile(folder / f"cells-{job.part}")
+        np.concatenate(numbers)[order].tofile(folder / f"order-{job.part}")
+    return np.bincount(cell, minlength=len(job.cells.fine))
+
+
+@dataclass(frozen=True)
+class GatherJob:
+    """A part of the pool: some cells, from all parts of the bank."""
+
+    folder: str
+    part: int
+    begins: NDArray[np.int64]  # first row of these cells in each sorted part of the bank
+    ends: NDArray[np.int64]
+    width: int
+    store: str
+
+
+def gathered(job: GatherJob) -> None:
+    """Write the rows of some cells, cell by cell, in the order of the bank."""
+    folder = Path(job.folder)
+    spans = [(part, int(b), int(e)) for part, (b, e) in enumerate(zip(job.begins, job.ends, strict=True)) if e > b]
+    cells = np.concatenate([read_rows(folder / f"cells-{part}", 1, b, e, np.int32)[:, 0] for part, b, e in spans])
+    order = np.argsort(cells, kind="stable")
+    numbers = np.concatenate([read_rows(folder / f"order-{part}", 1, b, e, np.int64)[:, 0] for part, b, e in spans])
+    rows = np.concatenate([read_rows(folder / f"sorted-{part}", job.width, b, e, job.store) for part, b, e in spans])
+    with room_is_said(folder):
+        numbers[order].tofile(folder / f"numbers-{job.part}")
+        with (folder / f"rows-{job.part}").open("wb") as file:
+            for at in range(0, len(order), _BLOCK):
+                rows[order[at : at + _BLOCK]].tofile(file)
+
+
+def _bounds(cell_starts: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Group cells into parts of about `PART_ROWS` rows: first and last cell of each."""
+    wanted = max(1, round(int(cell_starts[-1]) / PART_ROWS))
+    targets = np.linspace(0, cell_starts[-1], wanted + 1)
+    cuts = np.unique(np.searchsorted(cell_starts, targets))
+    pairs = [(int(b), int(e)) for b, e in zip(cuts[:-1], cuts[1:], strict=True)]
+    return [(b, e) for b, e in pairs if cell_starts[e] > cell_starts[b]]
+
+
+__all__ = ["Pool", "prepare_pool", "write_rows"]

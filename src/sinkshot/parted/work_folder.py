@@ -1,0 +1,158 @@
+"""The folder of a run on a pool in parts, and the workers that compute on it."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import accumulate, count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+from sinkshot.errors import InputError
+from sinkshot.foreign.limits import amount
+from sinkshot.threads import ONE_BLAS_THREAD, cores, in_order
+from sinkshot.workers import crew, each, package_version
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+Progress = Callable[[str, int, int], None]  # what is being done, parts done, parts in all
+_TASKS = 2  # per worker in a pass, so that the slowest costs little
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the rows of a pool lie in its files: supports first, as part 0, then the queries in parts 1, 2, ..."""
+
+    folder: str
+    supports: int
+    sizes: tuple[int, ...]  # queries of each part
+
+    @property
+    def starts(self) -> list[int]:
+        """First row of each part and, at the end, the number of all rows."""
+        return list(accumulate((self.supports, *self.sizes), initial=0))
+
+    @property
+    def rows(self) -> int:
+        """Supports and queries."""
+        return self.supports + sum(self.sizes)
+
+    @property
+    def queries(self) -> int:
+        """Rows to be labelled."""
+        return sum(self.sizes)
+
+    def path(self, name: str) -> Path:
+        """Return the path of a file of the run."""
+        return Path(self.folder) / name
+
+
+class WorkFolder:
+    """Names for the files of a run, and the workers."""
+
+    def __init__(self, path: Path, client: Any, progress: Progress | None = None) -> None:
+        self.path, self.client = path, client
+        self._progress = progress or (lambda *_: None)
+        self._numbers = count()
+        self.stage = "labelling"
+
+    @property
+    def workers(self) -> int:
+        """How many jobs run at the same time."""
+        return cores() if self.client is None else max(1, len(self.client.nthreads()))
+
+    def map(self, function: Callable[[Job], Result], jobs: Sequence[Job], *, shown: str = "") -> list[Result]:
+        """Return the results of all jobs, in order; `shown` reports progress under that name."""
+        if self.client is None:
+            with ONE_BLAS_THREAD:
+                return list(self._told(shown, in_order(function, jobs, self.workers), len(jobs)))
+        numbered = list(enumerate(jobs))
+        found = each(self.client, _Numbered(function), numbered)
+        results = dict(pair for _, pair in self._told(shown, found, len(jobs)))
+        return [results[number] for number in range(len(jobs))]
+
+    def groups(self, parts: Sequence[int]) -> list[tuple[int, ...]]:
+        """Divide parts into groups of neighbours, a job each: a few per worker."""
+        wanted = min(len(parts), _TASKS * self.workers)
+        cuts = [len(parts) * i // wanted for i in range(wanted + 1)]
+        return [tuple(parts[begin:end]) for begin, end in zip(cuts, cuts[1:], strict=False) if end > begin]
+
+    def new_file(self, size: int) -> Path:
+        """Make a file of so many zero bytes."""
+        path = self.path / f"array-{next(self._numbers)}.bin"
+        with room_is_said(self.path), path.open("wb") as file:
+            file.truncate(size)
+        return path
+
+    def _told(self, shown: str, results: Iterable[Result], total: int) -> Iterator[Result]:
+        for done, result in enumerate(results, 1):
+            if shown:
+                self._progress(shown, done, total)
+            yield result
+
+
+class _Numbered:
+    """Apply a function to the second of a pair."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+
+    def __call__(self, job: tuple[int, Any]) -> tuple[int, Any]:
+        return job[0], self.function(job[1])
+
+
+@contextmanager
+def work_folder(
+    parent: Path, workers: int | None, scheduler: str | None, progress: Progress | None = None
+) -> Iterator[WorkFolder]:
+    """Yield a folder for a run, which is removed at the end, and its workers.
+
+    Parameters
+    ----------
+    parent : Path
+        Where to make it; workers on other machines must reach it by the same path.
+    workers, scheduler
+        Processes of this machine, or the address of a Dask scheduler; neither: threads of this process.
+    progress : callable, optional
+        Called with what is being done, parts done and parts in all.
+    """
+    with (
+        room_is_said(parent),
+        TemporaryDirectory(prefix=".sinkshot-work-", dir=parent) as path,
+        crew(workers, scheduler, package_version() if scheduler else "") as client,
+    ):
+        yield WorkFolder(Path(path), client, progress)
+
+
+@contextmanager
+def room_is_said(folder: Path) -> Iterator[None]:
+    """Turn an error of the file system into a sentence that names the folder."""
+    try:
+        yield
+    except InputError:
+        raise
+    except OSError as error:
+        raise InputError(f"{folder}: {error.strerror or error}; a run on a pool in parts keeps its files there.") from None
+
+
+def must_fit(folder: Path, size: int) -> None:
+    """Refuse a run whose files would not fit."""
+    stat = os.statvfs(folder) if hasattr(os, "statvfs") else None
+    if stat is not None and stat.f_bavail * stat.f_frsize < size:
+        free = stat.f_bavail * stat.f_frsize
+        raise InputError(
+            f"{folder} has {amount(free)} free, and the run needs about {amount(size)}; choose another with --cache."
+        )
+
+
+def removed_with(owner: object, path: Path) -> None:
+    """Remove a file as soon as nothing refers to its owner."""
+    weakref.finalize(owner, _remove, path)
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
