@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 import sinkshot
+from sinkshot.foreign.folders import folder_at
 from sinkshot.formats.part_files import write_part
 from sinkshot.formats.parts import part_name, write_index
-from sinkshot.foreign.folders import folder_at
 from sinkshot.progress import ProgressReporter
 
 BLOCK = 10_000  # rows made at once, each with a generator of its own

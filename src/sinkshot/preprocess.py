@@ -39,6 +39,7 @@ __all__ = [
     "BaseMean",
     "Centring",
     "Chain",
+    "NegativeFeatureError",
     "Prepared",
     "Step",
     "apply",
@@ -62,6 +63,10 @@ __all__ = [
 EPSILON = 1e-6  # epsilon of the power transform
 BATCH_NORM_EPSILON = 1e-5
 BaseMean = Callable[[Chain], NDArray[Any]]
+
+
+class NegativeFeatureError(InputError):
+    """A feature is negative where the power step P is asked for."""
 
 
 class Centring(NamedTuple):
@@ -278,7 +283,7 @@ def refuse_negative(x: Array, what: str, first_row: int | NDArray[np.integer[Any
     row, column = divmod(first, width)
     value = float(xp.reshape(x, (-1,))[first])
     number = first_row + row if isinstance(first_row, int) else first_row[row]
-    raise InputError(
+    raise NegativeFeatureError(
         f"the power step P needs features >= 0, and {what} {number}, column {column} is {value:.6g}. "
         "Use the signed power Ps (as in PsEMnE), or leave P out."
     )

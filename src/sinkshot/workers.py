@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 RETRIES = 2  # of a job that fails unexpectedly on a worker
 _PATIENCE = 10.0  # seconds for a scheduler to answer and to have a worker
 _LOOK = 5.0  # seconds between checks for remaining workers
-_PAUSE = 0.02
+_PAUSE = 0.001, 0.02  # seconds between looks, doubled from the first to the second
 _AHEAD = 4  # jobs per worker that are sent ahead, so that a million jobs take no memory
 _KEPT = "Finished parts are kept; run again to continue."
 
@@ -135,14 +135,15 @@ def package_version() -> str:
 
 def as_they_come(finished: Any, client: Any) -> Generator[Any]:
     """Yield finished futures, and log it if no workers are left."""
-    looked, alone = time.monotonic(), False
+    looked, alone, pause = time.monotonic(), False, _PAUSE[0]
     while not finished.is_empty():
         if finished.has_ready():
-            alone = False
+            alone, pause = False, _PAUSE[0]
             yield next(finished)
             looked = time.monotonic()
             continue
-        time.sleep(_PAUSE)
+        time.sleep(pause)
+        pause = min(2 * pause, _PAUSE[1])
         if time.monotonic() - looked > _LOOK and client.status == "running":
             looked = time.monotonic()
             if not client.nthreads() and not alone:

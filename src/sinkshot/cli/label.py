@@ -16,7 +16,9 @@ from sinkshot.progress import LINE_EVERY, ProgressReporter
 
 @guarded
 def label(  # long: one parameter for each option
-    source: Annotated[Path, typer.Argument(metavar="PATH", help="Folder of images, or file of texts or embeddings.")],
+    source: Annotated[
+        str, typer.Argument(metavar="PATH", help="Folder of images, file of texts or embeddings, or bank in parts.")
+    ],
     labels: Annotated[Path | None, typer.Option(help="CSV file: file_name,label or id,label.")] = None,
     text: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column that holds texts.")] = None,
     encoder: Annotated[
@@ -33,7 +35,7 @@ def label(  # long: one parameter for each option
         float, typer.Option(help="Reject items that belong to no class with a probability above this; 1 rejects none.")
     ] = 0.5,
     next_count: Annotated[int, typer.Option("--next", help="How many items to suggest for labelling next.")] = 10,
-    target: Annotated[Path, typer.Option("--out", help="Folder for the results.")] = Path("labels"),
+    target: Annotated[str, typer.Option("--out", help="Folder for the results.")] = "labels",
     export: Annotated[
         list[str] | None,
         typer.Option(help="label-studio, folders or huggingface; repeatable.", autocompletion=completion.exports),
@@ -48,6 +50,8 @@ def label(  # long: one parameter for each option
         str | None, typer.Option(metavar="R,G,B", help="Means from 0 to 1, if the encoder does not give it.")
     ] = None,
     std: shared.Std = None,
+    workers: shared.LabelWorkers = None,
+    scheduler: shared.Scheduler = None,
     review: Annotated[bool, typer.Option("--review", help="Open a page to check and correct the labels.")] = False,
     port: Annotated[int, typer.Option(help="Port of the page, on this machine only; 0 takes a free one.")] = 0,
     no_open: Annotated[bool, typer.Option("--no-open", help="Print the page's address without opening it.")] = False,
@@ -65,6 +69,8 @@ def label(  # long: one parameter for each option
     Example: sinkshot label questions.csv --text question
 
     Example: sinkshot label photos --review
+
+    Example: sinkshot label bank-in-parts --workers 8
     """
     from sinkshot.label.run import label as run
 
@@ -85,20 +91,24 @@ def label(  # long: one parameter for each option
         **_encoder_options(size, mean, std),
     }
     if review:
-        if model is not None or save is not None or export or as_json:
-            raise InputError("--review takes no --model, --save, --export or --json; run label again after it.")
+        if model is not None or save is not None or export or as_json or workers or scheduler:
+            raise InputError(
+                "--review takes no --model, --save, --export, --json, --workers or --scheduler; run label again later."
+            )
         _review(source, port=port, open_browser=not no_open, **options)
         return
     with ProgressReporter(every=LINE_EVERY) as progress:
         options |= {"tell": progress.say, "progress": progress.bar("encoding"), "stage": progress.stages(5)}
-        found = run(source, export=tuple(export or ()), save=save, model=model, **options)
+        found = run(
+            source, export=tuple(export or ()), save=save, model=model, workers=workers, scheduler=scheduler, **options
+        )
     if as_json:
         print_json(found.summary)
     else:
         _print(found.summary, target)
 
 
-def _review(source: Path, **options: Any) -> None:
+def _review(source: str, **options: Any) -> None:
     """Serve the page until Ctrl+C."""
     from sinkshot.review.server import review
 
@@ -125,7 +135,7 @@ def _encoder_options(size: int | None, mean: str | None, std: str | None) -> dic
     return options
 
 
-def _print(summary: dict[str, Any], target: Path) -> None:
+def _print(summary: dict[str, Any], target: str) -> None:
     """Print the classes with their counts, and where the results are."""
     if "classes" not in summary:
         say("no item has a label yet. Label these first, a few of each class, and run the same command again:")
@@ -147,7 +157,8 @@ def _print(summary: dict[str, Any], target: Path) -> None:
         say(f"{len(summary['suspicious'])} given labels look wrong; report.html shows them.")
     if summary["left_out"]:
         say(f"{summary['left_out']:,} things were left out; summary.json names them.")
-    say(f"labels: {target}/labels.csv, report: {target}/report.html")
+    where = f"{target}/answers/*.parquet" if "parts" in summary else f"{target}/labels.csv"
+    say(f"labels: {where}, report: {target}/report.html")
     if summary["next"]:
         say("Label these next, the most useful first:")
         for name in summary["next"]:

@@ -89,6 +89,7 @@ Features = Annotated[
 Labels = Annotated[Path | None, typer.Option(help="Labels for an .npy file.")]
 Base = Annotated[Path | None, typer.Option(help="Feature bank of the base classes, for Mb steps.")]
 ExtractWorkers = Annotated[int | None, typer.Option("--workers", help="Encode in so many processes, into parts.")]
+LabelWorkers = Annotated[int | None, typer.Option("--workers", help="Encode and label in so many processes, in parts.")]
 Scheduler = Annotated[
     str | None, typer.Option(metavar="ADDRESS", help="Encode on a Dask cluster, such as tcp://10.0.0.1:8786.")
 ]

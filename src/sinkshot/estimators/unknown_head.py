@@ -115,16 +115,24 @@ def trusted_by_labels(
     if not wanted or not labelled.any():
         return unknown
     near = _nearest_in_pool(rows, labelled, wanted, candidates)  # [l, wanted], numbers of rows
-    if unknown[near].mean() <= MOST_DOUBT:
+    shift = shift_by_labels(unknown[near])
+    if not shift:
         return unknown
-    odds = logit(unknown)
+    weaker = unknown.copy()
+    weaker[pool] = sigmoid(logit(unknown[pool]) - shift)
+    return weaker
+
+
+def shift_by_labels(of_neighbours: Floats) -> float:
+    """Return by how much log odds of being unknown are to be lowered, from those of the labelled rows' neighbours."""
+    if not of_neighbours.size or of_neighbours.mean() <= MOST_DOUBT:
+        return 0.0
+    odds = logit(of_neighbours)
     low, high = 0.0, 2 * _LOGIT_LIMIT
     for _ in range(40):  # the mean falls with the shift
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if sigmoid(odds[near] - middle).mean() > USUAL_DOUBT else (low, middle)
-    weaker = unknown.copy()
-    weaker[pool] = sigmoid(odds[pool] - high)
-    return weaker
+        low, high = (middle, high) if sigmoid(odds - middle).mean() > USUAL_DOUBT else (low, middle)
+    return high
 
 
 def _nearest_in_pool(

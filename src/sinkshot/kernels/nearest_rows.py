@@ -113,26 +113,26 @@ def _keep_nearest(cosines: Any, first_row: int, first_column: int, values: Any, 
                     least[j] = values[column, last]
 
 
-def _keep_one_way(cosines: Any, first_column: int, first_row: int, values: Any, numbers: Any) -> None:
-    """Enter cosines [n, m] to the rows numbered from `first_column` into lists [n, k].
+def _keep_one_way(cosines: Any, rows: Any, first_row: int, first_column: int, values: Any, numbers: Any) -> None:
+    """Enter cosines [m, c] to the rows numbered from `first_column` into the lists `rows` [m] of lists [n, k].
 
-    Rows are numbered from `first_row`, and no row enters its own list; -1 where none of the columns is among them.
+    The lists are those of rows numbered from `first_row`; no row enters its own.
     """
-    rows, columns = cosines.shape
     last = values.shape[1] - 1
-    for i in range(rows):
-        own = values[i, last]
-        for start in range(0, columns, _STRETCH):
-            stop = min(start + _STRETCH, columns)
+    for i in range(len(rows)):
+        row = rows[i]
+        own = values[row, last]
+        for start in range(0, cosines.shape[1], _STRETCH):
+            stop = min(start + _STRETCH, cosines.shape[1])
             some = 0
             for j in range(start, stop):
                 some |= cosines[i, j] >= own
             if some == 0:
                 continue
             for j in range(start, stop):
-                if cosines[i, j] >= own and not (first_row >= 0 and first_row + i == first_column + j):
-                    _insert(cosines[i, j], first_column + j, values[i], numbers[i])
-                    own = values[i, last]
+                if cosines[i, j] >= own and first_row + row != first_column + j:
+                    _insert(cosines[i, j], first_column + j, values[row], numbers[row])
+                    own = values[row, last]
 
 
 def _join_lists(others: Any, other_numbers: Any, values: Any, numbers: Any) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,18 +100,40 @@ def classify(
     stage(f"fitting {method} to {len(items):,} rows of {features.shape[1]:,} features")
     labels = [label or None for label in items.labels]
     model = FewShotClassifier(method, preprocess=chain_for(method, features, labels), unknown=unknown)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", DataWarning)
-        warnings.filterwarnings("ignore", message="The number of unique classes")
+    with data_warnings() as said:
         model.fit(features, labels, neighbours=neighbours)
-    said = tuple(str(one.message) for one in caught if issubclass(one.category, DataWarning))
-    unknowns = getattr(model, "unknown_", np.zeros(len(items)))
     probabilities = model.label_distributions_
     if "W" in model.preprocess_:
         numbers = {str(name): number for number, name in enumerate(model.classes_)}
         codes = [numbers.get(str(label), -1) for label in labels]
         known = None if neighbours is None else neighbours.task_rows
         probabilities = combined(probabilities, features, codes, model.preprocess_, known)
+    return answers_of(items, features, model, probabilities, unknown, next_count, tuple(said), stage)
+
+
+@contextmanager
+def data_warnings() -> Iterator[list[str]]:
+    """Yield a list that has the warnings about data of the block, once it ends."""
+    said: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", DataWarning)
+        warnings.filterwarnings("ignore", message="The number of unique classes")
+        yield said
+    said += [str(one.message) for one in caught if issubclass(one.category, DataWarning)]
+
+
+def answers_of(
+    items: Items,
+    features: Floats,
+    model: FewShotClassifier,
+    probabilities: Floats,
+    unknown: float | None,
+    next_count: int,
+    said: tuple[str, ...],
+    stage: Stage,
+) -> Answers:
+    """Return what a fitted classifier says of the items, given their class probabilities [n, classes]."""
+    unknowns = getattr(model, "unknown_", np.zeros(len(items)))
     best = model.classes_[probabilities.argmax(axis=1)]
     found, sources = labels_and_sources(items, best, unknown, unknowns)
     stage("checking the given labels")

@@ -79,6 +79,20 @@ class Items:
             left_out=(*self.left_out, *left_out),
         )
 
+    def slice(self, begin: int, end: int) -> Items:
+        """Return the items from `begin` up to `end`, without what was said of the whole."""
+        return replace(
+            self,
+            names=self.names[begin:end],
+            labels=self.labels[begin:end],
+            accepted=self.accepted[begin:end],
+            paths=self.paths[begin:end],
+            texts=self.texts[begin:end],
+            features=None if self.features is None else self.features[begin:end],
+            left_out=(),
+            notices=(),
+        )
+
 
 def unlabelled(count: int) -> tuple[None, ...]:
     """Labels of items none of which has any."""

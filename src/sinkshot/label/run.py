@@ -5,91 +5,30 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from sinkshot.encoders import load
 from sinkshot.encoders.registry import DEFAULTS, Modality
 from sinkshot.errors import InputError
 from sinkshot.estimators.few_shot import FewShotClassifier
+from sinkshot.foreign.folders import is_address
 from sinkshot.foreign.limits import admit
+from sinkshot.formats import in_parts
 from sinkshot.label import answers as files
 from sinkshot.label import decisions as reviewed
 from sinkshot.label import exports, inputs, page
 from sinkshot.label.cache import NAME, FeatureCache
-from sinkshot.label.classifier import Answers, Stage, by_model, classify
+from sinkshot.label.classifier import Stage, by_model, classify
 from sinkshot.label.encode import encode
 from sinkshot.label.items import Items
+from sinkshot.label.results import Labelled
 
 _CELL = 24  # bytes for an item and a class: probabilities, without the item itself, and their order
 Tell = Callable[[str], None]
 Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True)
-class Labelled:
-    """What `label` found.
-
-    Parameters
-    ----------
-    items : Items
-        What was labelled, in input order.
-    answers : Answers or None
-        None where nothing was labelled yet; `summary["next"]` says what to label first.
-    summary : dict
-        Numbers about the whole, as in summary.json.
-    features : array of shape (n, d)
-        Features of the items, in the same order.
-
-    See Also
-    --------
-    label : Makes it.
-
-    Examples
-    --------
-    >>> import numpy as np, pandas as pd, sinkshot
-    >>> table = pd.DataFrame({"x": [0.0, 0.1, 5.0, 5.1], "y": [5.0, 5.1, 0.0, 0.1], "label": ["a", "", "b", ""]})
-    >>> sinkshot.label(table, unknown=None).to_frame()["label"].tolist()
-    ['a', 'a', 'b', 'b']
-    """
-
-    items: Items
-    answers: Answers | None
-    summary: dict[str, Any]
-    features: NDArray[Any]
-
-    def to_frame(self) -> Any:
-        """Return one row an item as a pandas data frame, with the columns of labels.csv.
-
-        Returns
-        -------
-        pandas.DataFrame
-            In input order.
-        """
-        try:
-            import pandas as pd
-        except ImportError:
-            raise InputError("to_frame needs pandas: pip install pandas.") from None
-        if self.answers is None:
-            return pd.DataFrame({self.items.column: list(self.items.names), "label": ""})
-        ranked, answers = self.answers.ranked, self.answers
-        ordered = np.take_along_axis(answers.probabilities, ranked, axis=1)
-        several = len(answers.classes) > 1
-        return pd.DataFrame(
-            {
-                self.items.column: list(self.items.names),
-                "label": list(answers.labels),
-                "confidence": answers.confidence,
-                "unknown": answers.unknown,
-                "second": [answers.classes[row[1]] for row in ranked] if several else "",
-                "margin": ordered[:, 0] - ordered[:, 1] if several else 1.0,
-                "source": list(answers.sources),
-            }
-        )
 
 
 def label(
@@ -106,6 +45,8 @@ def label(
     cache: str | os.PathLike[str] | None = None,
     save: str | os.PathLike[str] | None = None,
     model: str | os.PathLike[str] | None = None,
+    workers: int | None = None,
+    scheduler: str | None = None,
     tell: Tell | None = None,
     progress: Progress | None = None,
     stage: Stage | None = None,
@@ -140,6 +81,9 @@ def label(
         A safetensors file that keeps the fitted classifier, for items that come later.
     model : path, optional
         A classifier that `save` kept: items are labelled by it, and none needs a label.
+    workers, scheduler : int or str, optional
+        Encode and label on so many processes of this machine, or on the Dask cluster of a scheduler, in parts: for more
+        than one machine's memory holds. The object that is returned is then a sample of the items.
     tell, progress, stage : callable, optional
         Called with sentences, with the number of items encoded and of all, and with what is being done.
     **encoder_options
@@ -171,11 +115,14 @@ def label(
     if fitted is not None and encoder is None:
         encoder = _encoder_of(fitted)
     given = {"labels": labels, "text": text, "encoder": encoder, "cache": cache, **encoder_options}
+    how: dict[str, Any] = {"method": method, "unknown": unknown, "next_count": next_count, "stage": stage}
+    if workers is not None or scheduler is not None or (fitted is None and _in_parts(source)):
+        crew: dict[str, Any] = {"workers": workers, "scheduler": scheduler}
+        if fitted is not None or export:
+            raise InputError("--model and --export are for inputs in memory; leave out --workers and --scheduler.")
+        return _label_in_parts(source, given, out, save, crew, tell, progress, how)
     items, features, facts = prepare(source, skip=folder, tell=tell, progress=progress, **given)
-    ruled_out: reviewed.RuledOut = {}
-    if folder is not None and (made := reviewed.read(folder / reviewed.NAME)):
-        items, ruled_out = reviewed.put_onto(items, made)
-        tell(f"{folder / reviewed.NAME}: {len(reviewed.standing(made)):,} decisions of a review count")
+    items, ruled_out = _with_decisions(items, folder, tell)
     if fitted is not None:
         _must_fit(fitted, facts, features.shape[1])
         answers = by_model(items, features, fitted, unknown)
@@ -189,18 +136,65 @@ def label(
     else:
         room = _CELL * len(items) * len(items.classes)
         admit(room, features.nbytes, f"{_shown(source)}: {len(items):,} items in {len(items.classes):,} classes")
-        answers = classify(items, features, method=method, unknown=unknown, next_count=next_count, stage=stage)
+        answers = classify(items, features, **how)
     answers = reviewed.rule_out(answers, ruled_out, unknown)
     told = files.summary(items, answers, method=method, threshold=unknown, **facts)
-    if save is not None and answers.model is not None:
-        answers.model.extra_ = facts
-        answers.model.save(save)
-        tell(f"the classifier is kept in {save}; label new items with --model {save}")
     labelled = Labelled(items, answers, told, features)
+    _keep(labelled, save, facts, tell)
     if folder is not None:
         _write(folder, labelled, stage)
         for sentence in exports.write(tuple(export), folder, items, answers):
             tell(sentence)
+    return labelled
+
+
+def _with_decisions(items: Items, folder: Path | None, tell: Tell) -> tuple[Items, reviewed.RuledOut]:
+    """Return items with the decisions of an earlier review, and which classes it ruled out."""
+    if folder is None or not (made := reviewed.read(folder / reviewed.NAME)):
+        return items, {}
+    tell(f"{folder / reviewed.NAME}: {len(reviewed.standing(made)):,} decisions of a review count")
+    return reviewed.put_onto(items, made)
+
+
+def _keep(labelled: Labelled, save: str | os.PathLike[str] | None, facts: dict[str, Any], tell: Tell) -> None:
+    """Save the classifier, if it is asked for, with what a later run must know."""
+    if save is not None and labelled.answers is not None and labelled.answers.model is not None:
+        labelled.answers.model.extra_ = facts
+        labelled.answers.model.save(save)
+        tell(f"the classifier is kept in {save}; label new items with --model {save}")
+
+
+def _in_parts(source: Any) -> bool:
+    return isinstance(source, str | os.PathLike) and in_parts(source)
+
+
+def _label_in_parts(
+    source: Any,
+    given: dict[str, Any],
+    out: str | os.PathLike[str] | None,
+    save: str | os.PathLike[str] | None,
+    crew: dict[str, Any],
+    tell: Tell,
+    progress: Progress | None,
+    how: dict[str, Any],
+) -> Labelled:
+    """Label a bank in parts, or images and texts that workers encode into one."""
+    from sinkshot.label.encode_parts import rows_by_workers
+    from sinkshot.label.in_parts import label_rows, rows_of_bank
+
+    if not isinstance(source, str | os.PathLike):
+        raise InputError("--workers and --scheduler take a path, not a data frame.")
+    cache = cache_file("." if is_address(source) else source, given.pop("cache")).parent
+    if _in_parts(source):
+        if given["encoder"] is not None or given["text"] is not None:
+            raise InputError("the input holds embeddings, which need no encoder; leave --encoder and --text out.")
+        rows, facts = rows_of_bank(os.fsdecode(source), given["labels"]), {"encoder": None}
+        tell(f"{_shown(source)}: {rows.description}")
+    else:
+        skip = None if out is None or is_address(out) else Path(out)
+        rows, facts = rows_by_workers(source, cache=cache, skip=skip, tell=tell, progress=progress, **crew, **given)
+    labelled = label_rows(rows, out=None if out is None else os.fsdecode(out), cache=cache, facts=facts, **crew, **how)
+    _keep(labelled, save, facts, tell)
     return labelled
 
 

@@ -45,6 +45,7 @@ class Stored(Expression):
     width: int  # k
 
     def computed(self, layout: Layout, part: int, memo: dict[int, Floats]) -> Floats:
+        """Read the values of a part."""
         begin, end = layout.starts[part : part + 2]
         return read_rows(self.path, self.width, begin, end).T[None]
 
@@ -58,6 +59,7 @@ class Applied(Expression):
     options: dict[str, Any] = field(default_factory=dict)
 
     def computed(self, layout: Layout, part: int, memo: dict[int, Floats]) -> Floats:
+        """Apply the function to the values of a part."""
         values = (a.block(layout, part, memo) if isinstance(a, Expression) else a for a in self.arguments)
         with np.errstate(all="ignore"):
             return self.function(*values, **self.options)
@@ -71,6 +73,7 @@ class Joined(Expression):
     of_queries: Expression
 
     def computed(self, layout: Layout, part: int, memo: dict[int, Floats]) -> Floats:
+        """Return the values of the supports, or compute those of a part of the queries."""
         return self.of_supports if part == 0 else self.of_queries.block(layout, part, memo)
 
 
@@ -129,17 +132,18 @@ class PartedArray:
         if isinstance(self.expression, Stored):
             return self
         target = new_array(self.work, self.layout, self.probe.shape[-2], self.of_queries)
-        assert isinstance(target.expression, Stored)
         jobs = [
-            StoreJob(self.expression, self.layout, parts, target.expression.path)
+            StoreJob(self.expression, self.layout, parts, target.stored().path)
             for parts in self.work.groups(self.parts())
         ]
         self.work.map(store, jobs)
         return target
 
-    def head(self) -> Floats:
-        """Return the values of the supports."""
-        return self.expression.block(self.layout, 0, {})
+    def stored(self) -> Stored:
+        """Return the file of the array, computed where it is none yet."""
+        expression = self.kept().expression
+        assert isinstance(expression, Stored)
+        return expression
 
     def reduced(self, how: str, axes: tuple[int, ...]) -> Floats:
         """Return sums or maxima over axes that include the rows, with those axes kept."""
@@ -175,7 +179,7 @@ class PartedArray:
     __neg__ = lambda a: apply(operator.neg, a)  # noqa: E731
     __gt__, __ge__ = (lambda a, b: apply(operator.gt, a, b)), (lambda a, b: apply(operator.ge, a, b))
     __lt__, __le__ = (lambda a, b: apply(operator.lt, a, b)), (lambda a, b: apply(operator.le, a, b))
-    __eq__ = lambda a, b: apply(operator.eq, a, b)  # type: ignore[assignment]  # noqa: E731
+    __eq__ = lambda a, b: apply(operator.eq, a, b)  # noqa: E731
     __and__ = lambda a, b: apply(operator.and_, a, b)  # noqa: E731
     __hash__ = None  # type: ignore[assignment]
 
@@ -231,7 +235,7 @@ class ReduceJob:
 
 def reduce(job: ReduceJob) -> list[Floats]:
     """Return the sum or maximum of each part."""
-    function = {"sum": np.sum, "max": np.max}[job.how]
+    function: Any = {"sum": np.sum, "max": np.max}[job.how]
     return [
         np.asarray(function(job.expression.block(job.layout, part, {}), axis=job.axes, keepdims=True))
         for part in job.parts

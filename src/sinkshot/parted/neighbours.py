@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,12 @@ from scipy import sparse
 
 from sinkshot.kernels.nearest_rows import Lists, keep_nearest, no_rows, unit_rows
 from sinkshot.parted.array import PartedArray, Stored, new_array, read_rows, write_rows
-from sinkshot.parted.pool import Pool
+from sinkshot.parted.pool import Pool, PoolFiles
 from sinkshot.parted.work_folder import Layout, WorkFolder, room_is_said
 
 Floats = NDArray[Any]
-CELLS_SEARCHED = 48  # nearest cells whose rows are compared; see docs/scale.md for what is found
+CELLS_SEARCHED = 32  # nearest cells of each row whose rows are compared: 99.8 % of the neighbours, see docs/scale.md
+CELLS_NEAR = 128  # cells near a cell, among which its rows choose those
 LISTED_OF_SUPPORTS = 32  # nearest queries of each support that are kept
 _CELLS_KEPT = 160  # rows of so many cells are kept in memory by a worker
 
@@ -50,7 +52,7 @@ class PartedGraph:
         mixed = own
         for _ in range(times):
             target = new_array(self.work, self.layout, own.shape[-2], of_queries=False)
-            jobs = [SmoothJob(self.layout, parts, _stored(own), _stored(mixed), _stored(target).path, spread)
+            jobs = [SmoothJob(self.layout, parts, own.stored(), mixed.stored(), target.stored().path, spread)
                     for parts in self.work.groups(own.parts())]  # fmt: skip
             self.work.map(smoothed_part, jobs)
             mixed = target
@@ -59,11 +61,6 @@ class PartedGraph:
     def average(self, values: PartedArray, spread: float, times: int) -> PartedArray:
         """Mix values [1, 1, N] with the weighted mean of neighbours' values, by D^-1 A: a constant stays one."""
         return self.smooth(values * self.root_degree, spread, times) / self.root_degree  # type: ignore[no-any-return]
-
-
-def _stored(array: PartedArray) -> Stored:
-    assert isinstance(array.expression, Stored)
-    return array.expression
 
 
 @dataclass(frozen=True)
@@ -88,20 +85,23 @@ def smoothed_part(job: SmoothJob) -> None:
         write_rows(job.target, (1.0 - job.spread) * own + job.spread * (graph @ everywhere), starts[part])
 
 
-def neighbour_graph(pool: Pool, work: WorkFolder, count: int, sharpness: float) -> tuple[PartedGraph, NearestOfSupports]:
+def neighbour_graph(
+    pool: Pool, work: WorkFolder, count: int, sharpness: float
+) -> tuple[PartedGraph, NearestOfSupports]:
     """Find the nearest rows of all rows and link them: weight max(cosine, 0)^sharpness, the mean of both directions."""
     layout = pool.layout
     parts = range(1, len(layout.sizes) + 1)
-    near_cells = pool.cells.nearest(CELLS_SEARCHED)
     count = min(count, layout.rows - 1)
-    jobs = [SearchJob(pool, part, near_cells, count, sharpness) for part in parts]
+    searching = {"count": count, "sharpness": sharpness, "searched": CELLS_SEARCHED}
+    _write_cells(pool)
+    jobs = [SearchJob(pool.files, part, **searching) for part in parts]  # type: ignore[arg-type]
     found = work.map(searched, jobs, shown="finding neighbours")
     near, of_supports = _join_supports(pool, found, count, sharpness)
     found = [of_supports, *found]
     root = new_array(work, layout, 1, of_queries=False)
     cuts = np.array([one.cuts for one in found])  # [parts, parts + 1]
     jobs_of_links = [
-        LinkJob(layout, parts, _stored(root).path, cuts) for parts in work.groups(range(len(layout.sizes) + 1))
+        LinkJob(layout, parts, root.stored().path, cuts) for parts in work.groups(range(len(layout.sizes) + 1))
     ]
     work.map(linked, jobs_of_links)
     work.map(scaled, jobs_of_links)
@@ -116,11 +116,11 @@ def neighbour_graph(pool: Pool, work: WorkFolder, count: int, sharpness: float) 
 class SearchJob:
     """A part whose rows look for their neighbours."""
 
-    pool: Pool
+    pool: PoolFiles
     part: int
-    near_cells: NDArray[np.int32]  # [C, searched]
     count: int
     sharpness: float
+    searched: int  # cells
 
 
 @dataclass(frozen=True)
@@ -134,35 +134,73 @@ class Searched:
 
 def searched(job: SearchJob) -> Searched:
     """Find the nearest rows of a part's rows, write its edges, and compare its rows with the supports."""
-    pool, starts = job.pool, job.pool.layout.starts
+    pool, starts, where = job.pool, job.pool.layout.starts, _read_cells(job.pool.layout)
     first = starts[job.part]
-    cells = _CellRows(pool)
+    cells = _CellRows(pool, where.starts)
     begin, end = first - pool.layout.supports, starts[job.part + 1] - pool.layout.supports
-    own_cells = range(*np.searchsorted(pool.cell_starts, [begin, end]))
-    supports = unit_rows(pool.supports)
+    own_cells = range(*np.searchsorted(where.starts, [begin, end]))
+    supports = unit_rows(pool.rows(0))
     lists = no_rows(end - begin, job.count)
     of_supports = no_rows(len(supports), min(LISTED_OF_SUPPORTS, pool.layout.queries))
     for cell in own_cells:
-        rows, at = cells[cell], int(pool.cell_starts[cell]) - begin
+        rows, at = cells[cell], int(where.starts[cell]) - begin
         if not len(rows):
             continue
         own = tuple(part[at : at + len(rows)] for part in lists)
         near = supports @ rows.T
-        keep_nearest(np.ascontiguousarray(near.T), 0, -1, *own)
-        keep_nearest(near, first + at, -1, *of_supports)
-        for other in job.near_cells[cell]:
-            others = cells[int(other)]
-            number = pool.layout.supports + int(pool.cell_starts[other])
-            keep_nearest(rows @ others.T, number, first + at if other == cell else -1, *own)
+        keep_nearest(np.ascontiguousarray(near.T), np.arange(len(rows)), first + at, 0, *own)
+        keep_nearest(near, np.arange(len(supports)), 0, first + at, *of_supports)
+        near_cells = where.near[cell]
+        chosen = _largest(rows @ where.directions[near_cells].T, job.searched)  # [n, near]
+        for number, other in enumerate(near_cells):
+            some, others = np.flatnonzero(chosen[:, number]), cells[int(other)] if chosen[:, number].any() else rows[:0]
+            if len(some) and len(others):
+                of_others = pool.layout.supports + int(where.starts[other])
+                keep_nearest(rows[some] @ others.T, some, first + at, of_others, *own)
     cuts = write_edges(pool.layout, job.part, lists, job.sharpness)
     return Searched(of_supports, float(np.maximum(lists[0], 0).sum(dtype=np.float64)), cuts)
+
+
+@dataclass(frozen=True)
+class CellTable:
+    """Directions of all cells, where their queries begin, and which cells are near."""
+
+    directions: Floats  # [C, d]
+    starts: NDArray[np.int64]  # [C + 1], first query of each cell
+    near: NDArray[np.int32]  # [C, near], itself first
+
+
+def _write_cells(pool: Pool) -> None:
+    path = pool.layout.path("cells")
+    with room_is_said(path.parent), path.open("wb") as file:
+        np.savez(file, directions=pool.cells.fine, starts=pool.cell_starts, near=pool.cells.nearest(CELLS_NEAR))
+
+
+def _read_cells(layout: Layout) -> CellTable:
+    path = layout.path("cells")
+    return _cells_at(path, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=1)
+def _cells_at(path: Path, _written: int) -> CellTable:
+    with np.load(path, allow_pickle=False) as found:
+        return CellTable(found["directions"], found["starts"], found["near"])
+
+
+def _largest(values: Floats, count: int) -> NDArray[np.bool_]:
+    """Mark the largest entries of each row."""
+    if count >= values.shape[1]:
+        return np.ones(values.shape, bool)
+    chosen = np.zeros(values.shape, bool)
+    np.put_along_axis(chosen, np.argpartition(-values, count - 1, axis=1)[:, :count], True, axis=1)
+    return chosen
 
 
 class _CellRows:
     """Rows of cells, the last few kept."""
 
-    def __init__(self, pool: Pool) -> None:
-        self.pool = pool
+    def __init__(self, pool: PoolFiles, cell_starts: NDArray[np.int64]) -> None:
+        self.pool, self.cell_starts = pool, cell_starts
         self.starts = np.array(pool.layout.starts[1:]) - pool.layout.supports  # of the parts, among the queries
         self.kept: OrderedDict[int, Floats] = OrderedDict()
 
@@ -170,7 +208,7 @@ class _CellRows:
         if cell in self.kept:
             self.kept.move_to_end(cell)
             return self.kept[cell]
-        begin, end = self.pool.cell_starts[cell : cell + 2]
+        begin, end = self.cell_starts[cell : cell + 2]
         part = int(np.searchsorted(self.starts, begin, side="right"))
         rows = np.empty((0, self.pool.width), np.float32)
         if end > begin:
@@ -190,13 +228,13 @@ def _join_supports(
     numbers = np.concatenate([one.of_supports[1] for one in found], axis=1)
     order = np.lexsort((numbers, -cosines), axis=1)[:, :LISTED_OF_SUPPORTS]
     cosines, numbers = np.take_along_axis(cosines, order, axis=1), np.take_along_axis(numbers, order, axis=1)
-    rows = unit_rows(pool.supports)
+    rows = unit_rows(pool.files.rows(0))
     lists = no_rows(len(rows), count)
-    keep_nearest(rows @ rows.T, 0, 0, *lists)
+    keep_nearest(rows @ rows.T, np.arange(len(rows)), 0, 0, *lists)
     for row in range(len(rows)):
         for cosine, number in zip(cosines[row], numbers[row], strict=True):
             own = (part[row : row + 1] for part in lists)
-            keep_nearest(np.array([[cosine]], np.float32), int(number), -1, *own)
+            keep_nearest(np.array([[cosine]], np.float32), np.zeros(1, np.int64), row, int(number), *own)
     cuts = write_edges(pool.layout, 0, lists, sharpness)
     closeness = float(np.maximum(lists[0], 0).sum(dtype=np.float64))
     return NearestOfSupports(cosines, numbers), Searched((cosines, numbers), closeness, cuts)

@@ -11,6 +11,7 @@ for rounding of the mean.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from sinkshot import preprocess as chain
 from sinkshot.errors import InputError
 from sinkshot.formats.part_files import verify
 from sinkshot.formats.parts import PartedFeatures
-from sinkshot.parted.array import read_rows, write_rows
+from sinkshot.parted.array import read_rows
 from sinkshot.parted.cells import Cells, cells_wanted, find_cells, sample_wanted
 from sinkshot.parted.work_folder import Layout, WorkFolder, must_fit, room_is_said
 
@@ -33,38 +34,49 @@ _BLOCK = 4_096  # rows preprocessed at once
 
 
 @dataclass(frozen=True)
-class Pool:
-    """Rows of a run: supports in memory, queries in files, all after the chain and of unit length."""
+class PoolFiles:
+    """Rows of a run in files, after the chain and of unit length: supports, which are part 0, and queries."""
 
     layout: Layout
-    supports: Floats  # [l, d]
-    codes: NDArray[np.int64]  # [l], their classes
-    numbers: NDArray[np.int64]  # [l], of the supports in the bank
     width: int
-    store: str  # type of the rows in files
+    store: str  # type of the queries in files; supports are float32
+
+    def rows(self, part: int, begin: int = 0, end: int | None = None) -> Floats:
+        """Read rows of a part as float32."""
+        end = self.size(part) if end is None else end
+        dtype = "float32" if part == 0 else self.store
+        found = read_rows(self.layout.path(f"rows-{part}"), self.width, begin, end, dtype)
+        return found.astype(np.float32, copy=False)
+
+    def size(self, part: int) -> int:
+        """Return the number of rows of a part."""
+        return self.layout.supports if part == 0 else self.layout.sizes[part - 1]
+
+    def blocks(self, part: int) -> Iterator[tuple[int, Floats]]:
+        """Yield the rows of a part in blocks, with the number of the first in the part."""
+        for begin in range(0, self.size(part), _BLOCK):
+            yield begin, self.rows(part, begin, min(begin + _BLOCK, self.size(part)))
+
+    def bank_numbers(self, part: int) -> NDArray[np.int64]:
+        """Return the numbers in the bank of the rows of a part."""
+        return read_rows(self.layout.path(f"numbers-{part}"), 1, 0, self.size(part), np.int64)[:, 0]
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A pool in files, and what is known of it as a whole."""
+
+    files: PoolFiles
+    codes: NDArray[np.int64]  # [l], classes of the supports
     chain: str
     cells: Cells
     cell_starts: NDArray[np.int64]  # [C + 1], first query of each cell, counted from the first query
     zero_rows: int
 
-    def rows(self, part: int, begin: int = 0, end: int | None = None) -> Floats:
-        """Read rows of a part as float32; part 0 is the supports."""
-        if part == 0:
-            return self.supports[begin:end]
-        end = self.layout.sizes[part - 1] if end is None else end
-        return read_rows(self.layout.path(f"rows-{part}"), self.width, begin, end, self.store).astype(np.float32)
-
-    def blocks(self, part: int) -> Iterator[tuple[int, Floats]]:
-        """Yield the rows of a part in blocks, with the number of the first in the part."""
-        rows = len(self.supports) if part == 0 else self.layout.sizes[part - 1]
-        for begin in range(0, rows, _BLOCK):
-            yield begin, self.rows(part, begin, min(begin + _BLOCK, rows))
-
-    def bank_numbers(self, part: int) -> NDArray[np.int64]:
-        """Return the numbers in the bank of the rows of a part."""
-        if part == 0:
-            return self.numbers
-        return read_rows(self.layout.path(f"numbers-{part}"), 1, 0, self.layout.sizes[part - 1], np.int64)[:, 0]
+    @property
+    def layout(self) -> Layout:
+        """How rows lie in the files."""
+        return self.files.layout
 
 
 @dataclass(frozen=True)
@@ -86,9 +98,7 @@ class Source:
             yield numbers[free], chain.Prepared(done.x[free], (), done.zero_rows)
 
 
-def prepare_pool(
-    features: PartedFeatures, labels: NDArray[np.int64], spelled: str, work: WorkFolder
-) -> Pool:
+def prepare_pool(features: PartedFeatures, labels: NDArray[np.int64], spelled: str, work: WorkFolder) -> Pool:
     """Sort the rows of a bank into a pool.
 
     Parameters
@@ -138,8 +148,12 @@ def prepare_pool(
     for part in parts:
         for kind in ("sorted", "cells", "order"):
             (work.path / f"{kind}-{part}").unlink(missing_ok=True)
+    with room_is_said(work.path):
+        finish(own).astype(np.float32).tofile(work.path / "rows-0")
+        numbers.tofile(work.path / "numbers-0")
+    files = PoolFiles(layout, features.shape[1], store)
     zero_rows = sum(one.zero_rows for one in found)
-    return Pool(layout, finish(own), labels[numbers], numbers, features.shape[1], store, spelled, cells, cell_starts, zero_rows)
+    return Pool(files, labels[numbers], spelled, cells, cell_starts, zero_rows)
 
 
 def centre_of(own: Floats, codes: NDArray[np.int64], mean: Floats, centring: chain.Centring) -> Floats:
@@ -262,8 +276,5 @@ def _bounds(cell_starts: NDArray[np.int64]) -> list[tuple[int, int]]:
     wanted = max(1, round(int(cell_starts[-1]) / PART_ROWS))
     targets = np.linspace(0, cell_starts[-1], wanted + 1)
     cuts = np.unique(np.searchsorted(cell_starts, targets))
-    pairs = [(int(b), int(e)) for b, e in zip(cuts[:-1], cuts[1:], strict=True)]
+    pairs = [(int(b), int(e)) for b, e in itertools.pairwise(cuts)]
     return [(b, e) for b, e in pairs if cell_starts[e] > cell_starts[b]]
-
-
-__all__ = ["Pool", "prepare_pool", "write_rows"]

@@ -15,7 +15,7 @@ from sinkshot.methods import Method
 from sinkshot.methods.algebra import PreparedTask, Rows
 from sinkshot.parted.array import Expression, PartedArray, Stored, new_array, write_rows
 from sinkshot.parted.neighbours import NearestOfSupports, PartedGraph, neighbour_graph
-from sinkshot.parted.pool import Pool
+from sinkshot.parted.pool import Pool, PoolFiles
 from sinkshot.parted.work_folder import WorkFolder
 from sinkshot.task import Scores
 
@@ -24,7 +24,9 @@ METHODS = ("sinkshot", "bms", "bms-star", "ncm")
 """Methods that are tested on pools in parts. Others that are written in `Rows` may run, too."""
 
 
-def solve(pool: Pool, method: Method, hyper: dict[str, Any], work: WorkFolder) -> tuple[Scores, NearestOfSupports | None]:
+def solve(
+    pool: Pool, method: Method, hyper: dict[str, Any], work: WorkFolder
+) -> tuple[Scores, NearestOfSupports | None]:
     """Run a method; probabilities [1, q, way] and unknown [1, q] are arrays in parts.
 
     Returns also the nearest queries of each support, where the method needed them.
@@ -41,9 +43,11 @@ def solve(pool: Pool, method: Method, hyper: dict[str, Any], work: WorkFolder) -
         return made
 
     way = int(pool.codes.max()) + 1
-    squares = squares_of(pool, work)
+    squares = squares_of(pool.files, work)
     member = one_hot(pool.codes[None], way, np.ones(1, np.float32))
-    rows = Rows(partial(product, pool, work), squares[..., 0, :], member, pool.layout.supports, pool.layout.queries)
+    rows = Rows(
+        partial(product, pool.files, work), squares[..., 0, :], member, pool.layout.supports, pool.layout.queries
+    )
     scores = method.function(PreparedTask(rows, way, graph), **hyper)
     return scores, found[0] if found else None
 
@@ -52,20 +56,21 @@ def solve(pool: Pool, method: Method, hyper: dict[str, Any], work: WorkFolder) -
 class ProductJob:
     """Parts to be multiplied with coefficients or weights."""
 
-    pool: Pool
+    pool: PoolFiles
     parts: tuple[int, ...]
     coefficients: Expression | None = None  # a, to be summed to a X
     weights: Floats | None = None  # [way, d], whose scores are written to `target`
     target: Stored | None = None
 
 
-def product(pool: Pool, work: WorkFolder, a: PartedArray) -> PartedArray:
+def product(pool: PoolFiles, work: WorkFolder, a: PartedArray) -> PartedArray:
     """Return a X X^T of coefficients [1, way, N]: two passes, one for the weights a X and one for their scores."""
     every = work.groups(range(len(pool.layout.sizes) + 1))
     sums = work.map(weighted, [ProductJob(pool, parts, coefficients=a.expression) for parts in every])
     weights = np.sum([part for group in sums for part in group], axis=0)  # [way, d]
     target = new_array(work, pool.layout, len(weights), of_queries=False)
-    work.map(scored, [ProductJob(pool, parts, weights=weights.astype(np.float32), target=target.expression) for parts in every])  # type: ignore[arg-type]
+    single = weights.astype(np.float32)
+    work.map(scored, [ProductJob(pool, parts, weights=single, target=target.stored()) for parts in every])
     return target
 
 
@@ -84,18 +89,19 @@ def weighted(job: ProductJob) -> list[NDArray[np.float64]]:
 
 def scored(job: ProductJob) -> None:
     """Write the scores of each part's rows."""
-    assert job.weights is not None and job.target is not None
+    assert job.weights is not None
+    assert job.target is not None
     for part in job.parts:
         first = job.pool.layout.starts[part]
         for begin, rows in job.pool.blocks(part):
             write_rows(job.target.path, rows @ job.weights.T, first + begin)
 
 
-def squares_of(pool: Pool, work: WorkFolder) -> PartedArray:
+def squares_of(pool: PoolFiles, work: WorkFolder) -> PartedArray:
     """Return the squared lengths of the rows, [1, 1, N]."""
     target = new_array(work, pool.layout, 1, of_queries=False)
     every = work.groups(range(len(pool.layout.sizes) + 1))
-    work.map(squared, [ProductJob(pool, parts, target=target.expression) for parts in every])  # type: ignore[arg-type]
+    work.map(squared, [ProductJob(pool, parts, target=target.stored()) for parts in every])
     return target
 
 

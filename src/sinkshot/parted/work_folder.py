@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import accumulate, count
+from itertools import accumulate, count, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
@@ -79,7 +79,7 @@ class WorkFolder:
         """Divide parts into groups of neighbours, a job each: a few per worker."""
         wanted = min(len(parts), _TASKS * self.workers)
         cuts = [len(parts) * i // wanted for i in range(wanted + 1)]
-        return [tuple(parts[begin:end]) for begin, end in zip(cuts, cuts[1:], strict=False) if end > begin]
+        return [tuple(parts[begin:end]) for begin, end in pairwise(cuts) if end > begin]
 
     def new_file(self, size: int) -> Path:
         """Make a file of so many zero bytes."""
@@ -120,12 +120,11 @@ def work_folder(
     progress : callable, optional
         Called with what is being done, parts done and parts in all.
     """
-    with (
-        room_is_said(parent),
-        TemporaryDirectory(prefix=".sinkshot-work-", dir=parent) as path,
-        crew(workers, scheduler, package_version() if scheduler else "") as client,
-    ):
-        yield WorkFolder(Path(path), client, progress)
+    with room_is_said(parent):
+        parent.mkdir(parents=True, exist_ok=True)
+        made = TemporaryDirectory(prefix=".sinkshot-work-", dir=parent, ignore_cleanup_errors=True)
+    with made as path, crew(workers, scheduler, package_version() if scheduler else "") as client:
+        yield WorkFolder(Path(path).resolve(), client, progress)
 
 
 @contextmanager
@@ -136,7 +135,9 @@ def room_is_said(folder: Path) -> Iterator[None]:
     except InputError:
         raise
     except OSError as error:
-        raise InputError(f"{folder}: {error.strerror or error}; a run on a pool in parts keeps its files there.") from None
+        raise InputError(
+            f"{folder}: {error.strerror or error}; a run on a pool in parts keeps its files there."
+        ) from None
 
 
 def must_fit(folder: Path, size: int) -> None:

@@ -1,0 +1,220 @@
+"""Label a bank in parts: more rows than memory holds, on threads, processes or a cluster.
+
+The method runs on the pool in parts (`sinkshot.parted`). Answers go to the folder `answers` as Parquet files, one for
+each part of the bank, in its order. Totals are sums over the parts. The page, what to label next and the suspicious
+labels come from a sample of the pool, together with all labelled rows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkshot import methods, preprocess
+from sinkshot.errors import InputError
+from sinkshot.estimators.auto_chain import auto_chain
+from sinkshot.estimators.few_shot import FewShotClassifier
+from sinkshot.estimators.known_scores import fit_to_scores
+from sinkshot.foreign.folders import Folder, folder_at
+from sinkshot.formats.parts import open_parts
+from sinkshot.label import answers as files
+from sinkshot.label import label_files, page
+from sinkshot.label.answer_parts import Found, Rows, Totals, write_answers
+from sinkshot.label.classifier import Stage, answers_of, data_warnings
+from sinkshot.label.items import OUTSIDER, SUMMARY, Items
+from sinkshot.label.results import Labelled
+from sinkshot.parted.pool import Pool, prepare_pool
+from sinkshot.parted.solve import solve
+from sinkshot.parted.work_folder import WorkFolder, work_folder
+from sinkshot.task import Scores
+
+Floats = NDArray[Any]
+MOST_SAMPLED = 10_000  # unlabelled rows of the page
+
+
+def rows_of_bank(path: str, labels: str | os.PathLike[str] | None = None) -> Rows:
+    """Open a bank in parts; labels of -1 are those of unlabelled rows. A label file names rows by their numbers."""
+    features, index, _ = open_parts(path)
+    codes = features.labels()
+    present = np.unique(codes[codes >= 0])
+    if len(present) and present[-1] >= len(index.class_names) > 0:
+        raise InputError(f"{path}: a label is {present[-1]}, and the index names {len(index.class_names)} classes.")
+    named = {int(code): index.class_names[code] if index.class_names else str(code) for code in present}
+    given = {} if labels is None else _given(Path(labels), codes, named)
+    return Rows(
+        features, *coded({**dict.fromkeys(named.values()), **dict.fromkeys(given.values())}, codes, named, given)
+    )
+
+
+def _given(path: Path, codes: NDArray[np.int64], named: dict[int, str]) -> dict[int, str]:
+    """Return the labels of a file by the numbers of rows."""
+    found = {}
+    for name, one in label_files.read(path).items():
+        row = int(name) if name.isdecimal() else -1
+        if not 0 <= row < len(codes):
+            raise InputError(f"{path}, line {one.line}: there is no row {name!r}; rows are numbered from 0.")
+        if codes[row] >= 0 and named[int(codes[row])] != one.label:
+            raise InputError(
+                f"{path}, line {one.line}: row {row} is {one.label!r} here, {named[int(codes[row])]!r} there."
+            )
+        found[row] = one.label
+    return found
+
+
+def coded(
+    names: Iterable[str], codes: NDArray[np.int64], named: dict[int, str], given: dict[int, str]
+) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Number the classes by their sorted names, as everywhere in `label`; return codes of all rows and the names."""
+    classes = tuple(sorted(names))
+    if OUTSIDER in classes:
+        raise InputError(f"known outsiders ({OUTSIDER}) cannot be given to a pool in parts; take them out.")
+    numbers = {name: number for number, name in enumerate(classes)}
+    new = np.full(max(named, default=-1) + 2, -1)  # the last entry is that of -1
+    for code, name in named.items():
+        new[code] = numbers[name]
+    found = new[codes]
+    for row, name in given.items():
+        found[row] = numbers[name]
+    return found, classes
+
+
+def label_rows(
+    rows: Rows,
+    *,
+    method: str,
+    unknown: float | None,
+    next_count: int,
+    out: str | None,
+    cache: Path,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    facts: dict[str, Any] | None = None,
+    stage: Stage = lambda _: None,
+) -> Labelled:
+    """Label rows in parts, and write answers, summary and page.
+
+    Parameters
+    ----------
+    rows : Rows
+    method, unknown, next_count
+        As in `sinkshot.label`.
+    out : str, optional
+        A folder or address for the results.
+    cache : Path
+        Where to keep files of the run, which are removed at its end; all workers must reach it.
+    workers, scheduler
+        Processes of this machine, or the address of a Dask scheduler; neither: threads of this process.
+    facts : dict, optional
+        For the summary.
+    stage : callable, optional
+        Called with what is being done.
+    """
+    if not rows.classes:
+        raise InputError("no row has a label; give a few of each class their class number, or use --labels.")
+    chosen = methods.get(method)
+    rejects = chosen.rejects and unknown is not None
+    began = (
+        f"{len(rows.labels):,} rows of {rows.features.shape[1]:,} features in {len(rows.features.index.parts)} parts"
+    )
+    stage(f"fitting {method} to {began}")
+    folder = None if out is None else folder_at(out)
+    with work_folder(cache, workers, scheduler, lambda what, done, of: stage(f"{what}: {done} of {of} parts")) as work:
+        pool = pool_of(rows, chosen, work)
+        stage(f"running {method}")
+        scores, near = solve(pool, chosen, chosen.bind({}), work)
+        found = Found.of(pool, scores if rejects else replace(scores, unknown=None), near, work)
+        stage("writing answers")
+        totals = write_answers(rows, found, unknown, folder, work)
+        sample = sampled(rows, found)
+    labelled = summarised(rows, sample, totals, pool.chain, method, unknown, next_count, facts or {}, stage)
+    if folder is not None:
+        stage("writing report.html")
+        write_summary(folder, labelled)
+    return labelled
+
+
+def pool_of(rows: Rows, method: methods.Method, work: WorkFolder) -> Pool:
+    """Prepare the pool with the chain that suits its features: with a power if none is negative."""
+    spelled = auto_chain(method, np.zeros((1, 1)), has_base=False)
+    try:
+        return prepare_pool(rows.features, rows.labels, spelled, work)
+    except preprocess.NegativeFeatureError:
+        return prepare_pool(rows.features, rows.labels, auto_chain(method, -np.ones((1, 1)), has_base=False), work)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Labelled rows and some others, with what the method says of the others."""
+
+    numbers: NDArray[np.int64]  # in the bank, rising
+    features: Floats  # [m, d]
+    scores: Scores  # of the unlabelled ones, in their order
+
+
+def sampled(rows: Rows, found: Found) -> Sample:
+    """Read the labelled rows and evenly many others."""
+    free = np.flatnonzero(rows.labels < 0)
+    chosen = free[np.unique(np.linspace(0, len(free) - 1, min(MOST_SAMPLED, len(free))).astype(np.int64))]
+    places = np.memmap(found.places, np.int32, "r")
+    probabilities, unknown = found.answers(np.asarray(places[chosen]))
+    numbers = np.sort(np.concatenate([np.flatnonzero(rows.labels >= 0), chosen]))
+    scores = Scores(probabilities[None], unknown=None if found.unknown is None else unknown[None])
+    return Sample(numbers, rows.features[numbers], scores)
+
+
+def summarised(  # long: what is told of a pool
+    rows: Rows,
+    sample: Sample,
+    totals: Totals,
+    chain: str,
+    method: str,
+    unknown: float | None,
+    next_count: int,
+    facts: dict[str, Any],
+    stage: Stage,
+) -> Labelled:
+    """Return the sample with its answers, and a summary of all rows."""
+    labels = [None if code < 0 else rows.classes[code] for code in rows.labels[sample.numbers]]
+    if rows.items is None:
+        names = tuple(rows.name(int(number)) for number in sample.numbers)
+        accepted = np.zeros(len(names), bool)
+        items = Items("embeddings", names, tuple(labels), accepted, features=sample.features)
+    else:
+        kept = np.zeros(len(rows.labels), bool)
+        kept[sample.numbers] = True
+        items = rows.items.only(kept)
+    model = FewShotClassifier(method, preprocess=chain, unknown=unknown)
+    with data_warnings() as said:
+        fit_to_scores(model, sample.features, labels, sample.scores)
+    answers = answers_of(
+        items, sample.features, model, model.label_distributions_, unknown, next_count, tuple(said), stage
+    )
+    predicted = len(rows.labels) - totals.given
+    kept_rows = predicted - totals.rejected
+    told = files.summary(items, answers, method=method, threshold=unknown, **facts)
+    told |= {
+        "items": len(rows.labels),
+        "counts": dict(zip(rows.classes, map(int, totals.counts), strict=True)),
+        "sources": {"given": totals.given, "accepted": 0, "predicted": predicted},
+        "unknown": totals.rejected,
+        "mean_confidence": totals.confidence / kept_rows if kept_rows else None,
+        "estimated_sizes": dict(zip(rows.classes, map(float, totals.sizes), strict=True)),
+        "sample": len(items),
+        "parts": len(rows.features.index.parts),
+    }
+    return Labelled(items, answers, told, sample.features)
+
+
+def write_summary(folder: Folder, labelled: Labelled) -> None:
+    """Write summary.json and report.html beside the answers."""
+    with folder.writing(SUMMARY) as temporary:
+        temporary.write_text(json.dumps(labelled.summary, indent=2) + "\n", encoding="utf-8")
+    with folder.writing("report.html") as temporary:
+        page.write(temporary, labelled)
