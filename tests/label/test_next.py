@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from command_line import sinkshot_process
 
+from sinkshot.label.run import label
+
 
 @pytest.fixture
 def birds(tmp_path):
@@ -43,7 +45,23 @@ def test_later_items_are_new_and_no_twins_of_labelled_ones(birds):
     first = asked(birds)
     (birds.parent / "given.csv").write_text("id,label\n" + "".join(f"{name},class {name[0]}\n" for name in first))
     later = asked(birds, "--labels", "given.csv", "--unknown", "1")
+    assert len(later) == 6
     assert len({name[:-1] for name in [*first, *later]}) == len(first) + len(later)
+
+
+def test_there_are_suggestions_without_twins_though_every_item_seems_sure(tmp_path):
+    rng, truth = np.random.default_rng(0), np.repeat(np.arange(3), 40)
+    rows = np.repeat(rng.gamma(1 + 20.0 * (truth[::2, None] == np.arange(24) % 3)), 2, axis=0)  # each item twice
+    labels = np.where(np.arange(120) % 40 < 6, truth, -1)
+    labels[truth == 2] = -1
+    np.savez(tmp_path / "vectors.npz", features=rows, labels=labels)
+    found = label(tmp_path / "vectors.npz", unknown=None, next_count=10)
+    predicted = found.to_frame().query("source == 'predicted'")
+    sure = np.maximum(predicted.confidence, predicted.unknown)  # of a class, or of none: class 2 has no label
+    assert (sure > 0.995).all()
+    numbers = [found.items.names.index(name) for name in found.summary["next"]]
+    assert len({number // 2 for number in numbers}) == 10
+    assert all(labels[number] < 0 and labels[number ^ 1] < 0 for number in numbers)
 
 
 def test_the_command_prints_them(birds):

@@ -55,8 +55,8 @@ def test_a_draw_is_of_different_items_and_not_the_first_ones():
     assert sorted(audit.draw([3, 5])) == [3, 5]
 
 
-def clusters(sizes):
-    rng = np.random.default_rng(0)
+def clusters(sizes, seed=0):
+    rng = np.random.default_rng(seed)
     codes = np.repeat(np.arange(len(sizes)), sizes)
     return rng.normal(size=(len(sizes), 24))[codes] + 0.2 * rng.normal(size=(len(codes), 24)), codes
 
@@ -67,6 +67,15 @@ def test_groups_are_of_alike_items_the_largest_first(sizes):
     rows = np.flatnonzero(codes < len(sizes))
     groups = Likeness(features).groups(rows)
     assert sorted(row for group in groups for row in group) == rows.tolist()
+    assert [len(group) for group in groups] == sorted(sizes, reverse=True)
+    assert all(len(set(codes[group])) == 1 for group in groups)
+
+
+@pytest.mark.parametrize("sizes", [(40, 25, 10), (40, 30, 20, 10, 10)])
+@pytest.mark.parametrize("seed", range(5))
+def test_groups_stay_apart_where_they_are_the_whole_pool(sizes, seed):
+    features, codes = clusters(sizes, seed)
+    groups = Likeness(features).groups(np.arange(len(codes)))
     assert [len(group) for group in groups] == sorted(sizes, reverse=True)
     assert all(len(set(codes[group])) == 1 for group in groups)
 

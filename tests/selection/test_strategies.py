@@ -150,3 +150,27 @@ def test_uncertainty_herding_covers_what_is_in_doubt():
 def test_an_unknown_strategy_is_refused_with_the_nearest_name():
     with pytest.raises(InputError, match="uherding"):
         selection.get("uherdin")
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_sure_rows_come_after_the_others_and_near_twins_after_both(name):
+    rows, truth = clusters()
+    rows = np.repeat(rows, 2, axis=0)
+    truth = np.repeat(truth, 2)
+    labelled = np.arange(len(rows)) < 6  # three pairs of twins
+    labelled[1] = False  # the twin of a labelled row
+    sure = truth != 2
+    order = STRATEGIES[name].choose(Pool(rows, labelled, np.eye(4)[truth]), len(rows), sure)
+    assert sorted(order) == np.flatnonzero(~labelled).tolist()
+    pairs = [row // 2 for row in order]
+    unsure = len({pair for row, pair in zip(order, pairs, strict=True) if not sure[row]})
+    apart = len(set(pairs) - {0})
+    assert not sure[order[:unsure]].any()
+    assert len(set(pairs[:apart])) == apart
+    assert 0 not in pairs[:apart]
+
+
+def test_a_mask_of_another_length_is_refused():
+    rows, _ = clusters()
+    with pytest.raises(InputError, match="one entry for each of 240 rows"):
+        selection.get("margin").choose(Pool(rows, np.zeros(240, dtype=bool)), 3, np.zeros(3, dtype=bool))

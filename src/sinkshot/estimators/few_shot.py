@@ -308,7 +308,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "classes_")
         return self._unknown_head is not None
 
-    def suggest(self, n: int = 10, strategy: str = DEFAULT_STRATEGY, *, X: Any = None) -> Rows:
+    def suggest(self, n: int = 10, strategy: str = DEFAULT_STRATEGY, *, X: Any = None, sure: Any = None) -> Rows:
         """Return the rows whose labels would help most, the most useful first: of `fit` or, before any label, of `X`.
 
         Parameters
@@ -319,6 +319,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             One of `sinkshot.selection.STRATEGIES`.
         X : array or data frame of shape (n, d), optional
             A pool without any labels, to start from; the classifier need not be fitted then.
+        sure : array of bool of shape (n,), optional
+            Rows that come after all others, and then after them near-twins of labelled or suggested rows.
 
         Returns
         -------
@@ -332,7 +334,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             x = check_array(X, input_name="X", **FORM)
             refuse_unusable(x, (), "X")
             pool = Pool.of_features(x)
-        return np.asarray(get_strategy(strategy).choose(pool, whole("n", n, 0)), dtype=np.int64)
+        return np.asarray(get_strategy(strategy).choose(pool, whole("n", n, 0), sure), dtype=np.int64)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the fitted classifier to a safetensors file, from which no code can run.

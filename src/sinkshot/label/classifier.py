@@ -24,7 +24,7 @@ from sinkshot.label.second_opinion import combined
 Floats = NDArray[np.floating[Any]]
 Stage = Callable[[str], None]  # called with what is being done
 _MOST_WHITENED = 50_000  # rows; whitening copies them
-SURE = 0.995  # a confidence that is shown as 100 %: a label would add nothing
+SURE = 0.995  # a confidence that is shown as 100 %: a label would add little
 
 
 @dataclass(frozen=True)
@@ -203,18 +203,14 @@ def suspicious_labels(items: Items, model: FewShotClassifier, features: Floats) 
 def what_to_label_next(
     model: FewShotClassifier, labels: Sequence[str | None], count: int, probabilities: Floats | None = None
 ) -> list[int]:
-    """Return the rows whose labels would help most; rows that are sure already are left out.
+    """Return the rows whose labels would help most; rows that are sure already come after the others.
 
-    `probabilities` [n, classes] tell which are, the model's own unless given.
+    A class that nobody has labelled yet may hide among sure rows, so they are not left out. `probabilities`
+    [n, classes] tell which rows are sure, the model's own unless given.
     """
     given = model.label_distributions_ if probabilities is None else probabilities
     unknown = getattr(model, "unknown_", np.zeros(len(labels)))
-    sure = np.maximum(given.max(axis=1) * (1 - unknown), unknown)  # [n]
-    open_rows = np.array([label is None for label in labels]) & (sure < SURE)
-    count = min(count, int(open_rows.sum()))
-    if count < 1:
-        return []
-    asked = min(4 * count + 50, sum(label is None for label in labels))  # sure rows are dropped from these
-    chosen = [int(row) for row in model.suggest(asked) if open_rows[row]][:count]
-    doubtful = np.argsort(np.where(open_rows, sure, np.inf), kind="stable")[: 2 * count]
-    return [*chosen, *(int(row) for row in doubtful if open_rows[row] and int(row) not in chosen)][:count]
+    sure = np.maximum(given.max(axis=1) * (1 - unknown), unknown) >= SURE  # [n]
+    labelled = np.array([label is not None for label in labels])  # some of them perhaps since the fit
+    chosen = model.suggest(max(0, count), sure=sure | labelled)
+    return [int(row) for row in chosen if not labelled[row]]

@@ -10,7 +10,10 @@ from scipy.cluster.hierarchy import fcluster, linkage
 
 Floats = NDArray[np.floating[Any]]
 MOST_LINKED = 2_000  # items that are compared with each other; the others join the nearest group
-_CUT = 0.8  # of the mean distance: groups are joined below it
+_CUT = 0.8  # of the mean distance: groups are joined below it, or below a clear gap
+_GAP = 1.5  # a gap is clear if distances of merges grow by this factor across it
+_MOST_GROUPS = 30  # that a gap may leave
+_FLOOR = 0.1  # added to both sides of a gap: between twins every factor is large
 
 
 class Likeness:
@@ -29,11 +32,11 @@ class Likeness:
 
     def nearest(self, row: int, among: NDArray[np.bool_], count: int) -> list[tuple[int, float]]:
         """Return the items of a mask that are nearest to an item, with their cosines; never the item itself."""
-        cosines = self.rows @ self.rows[row]
-        cosines[~among] = -np.inf
-        cosines[row] = -np.inf
+        others = np.flatnonzero(among)
+        others = others[others != row]
+        cosines = self.rows[others] @ self.rows[row]
         best = np.argsort(-cosines, kind="stable")[:count]
-        return [(int(one), float(cosines[one])) for one in best if np.isfinite(cosines[one])]
+        return [(int(others[one]), float(cosines[one])) for one in best]
 
     def groups(self, rows: NDArray[np.int64]) -> list[list[int]]:
         """Group items by average linkage of their cosine distances, the largest group first, typical items first."""
@@ -42,7 +45,8 @@ class Likeness:
         chosen = rows[:: -(-len(rows) // MOST_LINKED)]
         distances = 1 - self.rows[chosen] @ self.rows[chosen].T
         flat = np.clip(distances[np.triu_indices(len(chosen), 1)], 0, None)
-        codes = fcluster(linkage(flat, "average"), _CUT * max(float(flat.mean()), 1e-6), "distance") - 1
+        merges = linkage(flat, "average")
+        codes = fcluster(merges, _cut(merges[:, 2], float(flat.mean())), "distance") - 1
         count = int(codes.max()) + 1
         centres = np.stack([self.rows[chosen[codes == code]].mean(axis=0) for code in range(count)])
         cosines = self.rows[rows] @ centres.T  # [n, groups]
@@ -54,3 +58,19 @@ class Likeness:
             order = inside[np.argsort(-cosines[inside, code], kind="stable")]
             found.append([int(rows[one]) for one in order])
         return sorted((one for one in found if one), key=lambda one: (-len(one), one[0]))
+
+
+def _cut(heights: Floats, mean: float) -> float:
+    """Return the distance below which groups are joined, from the distances of the merges, ascending.
+
+    It is a share of the mean distance, or less: a clear gap between two merges below that, which leaves groups of three
+    items on average, is where groups end.
+    """
+    share = _CUT * max(mean, 1e-6)
+    most = min(_MOST_GROUPS, (len(heights) + 1) // 3)
+    last = heights[-most:] if most > 1 else heights[:0]  # a cut below the k-th from the end leaves k + 1 groups
+    growth = (last[1:] + _FLOOR) / (last[:-1] + _FLOOR) * (last[:-1] < share)
+    if not len(growth) or growth.max() < _GAP:
+        return share
+    widest = int(growth.argmax())
+    return min(share, float(last[widest] + last[widest + 1]) / 2)

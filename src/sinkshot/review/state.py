@@ -66,6 +66,7 @@ class Review:
         self.seeking = False  # what to label next is sought
         self.trouble = ""  # what the person should know: a fit or a file that failed
         self._searched = [text.casefold() for text in (items.texts or items.names)]
+        self._answers: tuple[Answers, Items, Answers] | None = None  # the newest, and what they were made of
         self._columns: tuple[tuple[int, ...], bytes] | None = None
 
     def decide(self, told: Any) -> dict[str, Any]:
@@ -119,13 +120,17 @@ class Review:
     def answers(self) -> Answers:
         """Return the newest predictions under the newest decisions: what labels.csv says."""
         with self.guard:
-            fitted, items, ruled_out = self.fit.answers, self.items, self.ruled_out
+            fitted, items, ruled_out, kept = self.fit.answers, self.items, self.ruled_out, self._answers
+        if kept is not None and kept[0] is fitted and kept[1] is items:
+            return kept[2]
         if fitted.classes:
             best = np.asarray(fitted.classes)[fitted.probabilities.argmax(axis=1)]
             labels, sources = labels_and_sources(items, best, self.unknown, fitted.unknown)
         else:
             labels, sources = labels_and_sources(items, np.full(len(items), ""), None, fitted.unknown)
-        return rule_out(replace(fitted, labels=labels, sources=sources), ruled_out, self.unknown)
+        newest = rule_out(replace(fitted, labels=labels, sources=sources), ruled_out, self.unknown)
+        self._answers = fitted, items, newest
+        return newest
 
     def publish(self, fit: Fit) -> None:
         """Make a fit the newest."""

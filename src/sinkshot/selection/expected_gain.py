@@ -26,13 +26,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkshot.selection.lazy_greedy import lazy_greedy
+from sinkshot.selection.near_twins import TWIN, usual_distance
 from sinkshot.selection.registry import Floats, Pool, register
 from sinkshot.settings.sinkshot import SETTINGS
 
 WALKS = 0.5  # share of walks in the similarity; docs/next-labels-choice.md has other values of this and the next
 SPREAD = 0.9  # probability that a walk goes on at each step
 MOST_ROWS = 2_000  # of the graph; a larger pool is thinned evenly
-_TWIN = 0.05  # squared distance of twins, over the median one to the tenth nearest neighbour
 _LEAST = 1e-6  # weight of a row, so that a pool without doubt is still covered
 
 
@@ -42,9 +42,9 @@ def expected_gain(pool: Pool, count: int) -> list[int]:
     numbers = _thinned(pool)
     rows = pool.rows[numbers]
     cosines = rows @ rows.T  # [m, m]
-    usual = _usual_distance(cosines)
+    usual = usual_distance(cosines)
     reach = WALKS * _walks(cosines, SPREAD) + (1 - WALKS) * np.exp(-np.clip(2 - 2 * cosines, 0, None) / usual)
-    twins = np.asarray(2 - 2 * cosines < _TWIN * usual)
+    twins = np.asarray(2 - 2 * cosines < TWIN * usual)
     labelled = pool.labelled[numbers]
     at = np.flatnonzero(np.isin(numbers, pool.candidates))
     new = pool.new_class
@@ -99,10 +99,3 @@ def _to_strangers(reach: Floats, labelled: NDArray[np.bool_], strangers: NDArray
     if not strangers.any():
         return np.zeros(len(reach))
     return np.asarray(reach[:, strangers].sum(axis=1) / np.maximum(reach[:, labelled].sum(axis=1), 1e-12))
-
-
-def _usual_distance(cosines: Floats) -> float:
-    """The median squared distance of rows to their tenth nearest neighbour."""
-    rank = min(10, len(cosines) - 1)
-    near = 2 - 2 * np.partition(cosines, len(cosines) - 1 - rank, axis=1)[:, len(cosines) - 1 - rank]
-    return max(float(np.median(near)), 1e-6)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from sinkshot import preprocess
 from sinkshot.errors import InputError, unknown_name
+from sinkshot.selection import near_twins
 
 Floats = NDArray[np.floating[Any]]
 MOST_ROWS = 20_000  # rows that strategies compare with each other; a larger pool is thinned evenly
@@ -91,15 +92,38 @@ class Strategy:
     function: Callable[[Pool, int], list[int]]
     reference: str
 
-    def choose(self, pool: Pool, count: int) -> list[int]:
-        """Return `count` different rows without a label, the most useful first."""
+    def choose(self, pool: Pool, count: int, sure: Any = None) -> list[int]:
+        """Return `count` different rows without a label, the most useful first; those that are `sure` [n] come last."""
         count = min(count, len(pool.candidates))
+        if sure is not None:
+            return self._unsure_first(pool, count, np.asarray(sure, dtype=bool))
         if count < 1:
             return []
         chosen = self.function(pool, count)
         if len(set(chosen)) != count or pool.labelled[chosen].any():
             raise InputError(f"the strategy {self.name} chose rows twice, too few or labelled ones.")
         return [int(row) for row in chosen]
+
+    def _unsure_first(self, pool: Pool, count: int, sure: NDArray[np.bool_]) -> list[int]:
+        """Choose rows that are not sure, then others, and after both near-twins of labelled or chosen rows.
+
+        Among sure rows the probabilities say nothing: a label there can only find a class that has none, so they are
+        chosen as in a pool without a classifier.
+        """
+        if sure.shape != (len(pool.rows),):
+            raise InputError(f"sure has one entry for each of {len(pool.rows)} rows; its shape is {sure.shape}.")
+        closed = np.zeros(len(sure), dtype=bool) if pool.closed is None else pool.closed
+        labelled, twin = np.flatnonzero(pool.labelled), near_twins.twin_cosine(pool.rows)
+        unsure_rows = replace(pool, closed=closed | sure)
+        sure_rows = replace(pool, closed=closed | ~sure, probabilities=None)
+        order: list[int] = []
+        apart: list[int] = []
+        twins: list[int] = []
+        for some in (unsure_rows, sure_rows):
+            if len(apart) < count:
+                order += self.choose(some, count)
+                apart, twins = near_twins.split(pool.rows, order, labelled, twin)
+        return [*apart, *twins][:count]
 
 
 STRATEGIES: dict[str, Strategy] = {}

@@ -184,8 +184,7 @@ export class Grid {
       if (!tile) {
         tile = this.spare.pop() ?? this.tile();
         this.fill(tile, row);
-        if (fast) tile.parts.shown.removeAttribute("src");
-        else this.picture(tile, row);
+        if (!fast) this.picture(tile, row);
         this.tiles.set(row, tile);
         if (!tile.isConnected) fresh.push(tile);
       }
@@ -211,31 +210,38 @@ export class Grid {
     heading.style.transform = `translateY(${line.top}px)`;
   }
 
+  // Texts of a tile are nodes that stay: to change one costs less than to replace it.
   tile() {
-    const shown = this.store.items.kind === "images" ? h("img", { alt: "", decoding: "async", draggable: false }) : h("p", { className: this.store.items.kind === "texts" ? "text" : "number" });
-    const name = h("span", { className: "name" });
-    const sure = h("span", { className: "sure" });
+    const { kind } = this.store.items;
+    const shown = kind === "images" ? h("img", { alt: "", decoding: "async", draggable: false }) : h("p", { className: kind === "texts" ? "text" : "number" });
+    const [name, sure] = [new Text(), new Text()];
+    const title = h("span", { className: "name" }, name);
     const bar = h("i");
-    const tile = h("div", { className: "tile", role: "option" }, shown, h("div", { className: "caption" }, name, sure), h("div", { className: "bar" }, bar), h("span", { className: "tick", ariaHidden: "true" }));
-    tile.parts = { shown, name, sure, bar };
+    const tile = h("div", { className: "tile", role: "option" }, shown, h("div", { className: "caption" }, title, h("span", { className: "sure" }, sure)), h("div", { className: "bar" }, bar), h("span", { className: "tick", ariaHidden: "true" }));
+    tile.parts = { shown, title, name, sure, bar };
+    const show = () => (shown.style.visibility = tile.pictured === Number(tile.dataset.row) ? "" : "hidden");
+    if (kind === "images") shown.onload = shown.onerror = show;
     return tile;
   }
 
-  // Have a tile show an item.
+  // Have a tile show an item; the picture of the one before is hidden until its own is there.
   fill(tile, row) {
     const { kind, names, texts } = this.store.items;
-    const { shown, name } = tile.parts;
+    const { shown, title, name } = tile.parts;
     tile.id = `item-${row}`;
     tile.dataset.row = row;
-    if (kind !== "images") shown.textContent = kind === "texts" ? texts[row] : names[row];
-    name.textContent = names[row].split("/").at(-1);
-    name.title = names[row];
+    if (kind === "images") shown.style.visibility = "hidden";
+    else shown.textContent = kind === "texts" ? texts[row] : names[row];
+    name.data = names[row].split("/").at(-1);
+    title.title = names[row];
   }
 
   picture(tile, row) {
-    if (this.store.items.kind !== "images") return;
-    const source = `picture/small/${row}`;
-    if (tile.parts.shown.getAttribute("src") !== source) tile.parts.shown.src = source;
+    const { shown } = tile.parts;
+    if (this.store.items.kind !== "images" || tile.pictured === row) return;
+    tile.pictured = row;
+    shown.style.visibility = "hidden";
+    shown.src = `picture/small/${row}`;
   }
 
   put(tile, row, top, column, place) {
@@ -246,9 +252,10 @@ export class Grid {
     const decided = state.source[row] === ACCEPTED ? "accepted" : state.source[row] === GIVEN ? "given" : "";
     const said = label ?? this.store.className(state.label[row]);
     const selected = this.selected.has(row);
-    tile.parts.sure.textContent = label ? label : decided || percent(sure);
+    tile.parts.sure.data = label ? label : decided || percent(sure);
     tile.parts.bar.style.transform = `scaleX(${sure})`;
-    tile.className = `tile${above ? " above" : ""}${selected ? " selected" : ""}${row === this.current ? " current" : ""}`;
+    const kinds = `tile${above ? " above" : ""}${selected ? " selected" : ""}${row === this.current ? " current" : ""}`;
+    if (tile.className !== kinds) tile.className = kinds;
     tile.setAttribute("aria-selected", selected);
     tile.setAttribute("aria-setsize", this.order.length);
     tile.setAttribute("aria-posinset", place + 1);
