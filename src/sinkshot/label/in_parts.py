@@ -28,6 +28,7 @@ from sinkshot.label import answers as files
 from sinkshot.label import label_files, page
 from sinkshot.label.answer_parts import Found, Rows, Totals, write_answers
 from sinkshot.label.classifier import Stage, answers_of, data_warnings
+from sinkshot.label.inputs.images import ALSO_POOL, POOL
 from sinkshot.label.items import OUTSIDER, SUMMARY, Items
 from sinkshot.label.results import Labelled
 from sinkshot.parted.pool import Pool, prepare_pool
@@ -40,9 +41,15 @@ MOST_SAMPLED = 10_000  # unlabelled rows of the page
 
 
 def rows_of_bank(path: str, labels: str | os.PathLike[str] | None = None) -> Rows:
-    """Open a bank in parts; labels of -1 are those of unlabelled rows. A label file names rows by their numbers."""
+    """Open a bank in parts; a label file names rows by their numbers.
+
+    Rows with the label -1 are unlabelled, and so are those of classes that are called so: `_unlabeled`, as `extract`
+    names a folder, or "-1", as `convert` names a number.
+    """
     features, index, _ = open_parts(path)
     codes = features.labels()
+    pools = [code for code, name in enumerate(index.class_names) if name.lower() in (*POOL, *ALSO_POOL, "-1", "")]
+    codes[np.isin(codes, pools)] = -1
     present = np.unique(codes[codes >= 0])
     if len(present) and present[-1] >= len(index.class_names) > 0:
         raise InputError(f"{path}: a label is {present[-1]}, and the index names {len(index.class_names)} classes.")

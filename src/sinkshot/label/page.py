@@ -92,7 +92,7 @@ def write(path: Path, found: Labelled) -> None:
         accept=_accept(answers.confidence[predicted & (labels != "")]),
         confused=_confused(answers, predicted),
         unknown=[cards.card(row) for row in rejected[: 3 * SHOWN]],
-        unknown_count=len(rejected),
+        unknown_count=found.summary["unknown"],
         suspicious=[
             (cards.card(one.row), one, [cards.card(row) for row in one.neighbours]) for one in answers.suspicious[:20]
         ],
@@ -126,7 +126,7 @@ def _classes(
     """What the page says of each class: its size, and its most and least certain items."""
     order = np.argsort(-answers.confidence, kind="stable")
     shown = max(2, min(SHOWN, MOST_CARDS // max(1, 2 * len(answers.classes))))
-    counts = Counter(answers.labels)
+    counts = found.summary["counts"]
     most = max([counts[name] for name in answers.classes], default=1) or 1
     rows_of: dict[str, list[int]] = {name: [] for name in answers.classes}
     for row in order:

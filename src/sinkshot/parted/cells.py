@@ -7,6 +7,8 @@ nearest to it. Cells are numbered coarse cell by coarse cell, so that neighbouri
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -56,6 +58,23 @@ class Cells:
             order = np.argsort(-np.take_along_axis(cosines, chosen, axis=1), axis=1, kind="stable")
             found[begin : begin + 1_024] = np.take_along_axis(chosen, order, axis=1)
         return found
+
+
+def write_cells(path: Path, cells: Cells) -> None:
+    """Write cells to a file, for all workers."""
+    with path.open("wb") as file:
+        np.savez(file, coarse=cells.coarse, fine=cells.fine, starts=cells.starts)
+
+
+def read_cells(path: Path) -> Cells:
+    """Read cells from a file, which a process reads once."""
+    return _cells_at(path, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=1)
+def _cells_at(path: Path, _written: int) -> Cells:
+    with np.load(path, allow_pickle=False) as found:
+        return Cells(found["coarse"], found["fine"], found["starts"])
 
 
 def cells_wanted(rows: int) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,8 @@ from scipy import sparse
 
 from sinkshot.kernels.nearest_rows import Lists, keep_nearest, no_rows, unit_rows
 from sinkshot.parted.array import PartedArray, Stored, new_array, read_rows, write_rows
-from sinkshot.parted.pool import Pool, PoolFiles
+from sinkshot.parted.cells import read_cells
+from sinkshot.parted.pool import CELLS, Pool, PoolFiles
 from sinkshot.parted.work_folder import Layout, WorkFolder, room_is_said
 
 Floats = NDArray[Any]
@@ -93,7 +93,7 @@ def neighbour_graph(
     parts = range(1, len(layout.sizes) + 1)
     count = min(count, layout.rows - 1)
     searching = {"count": count, "sharpness": sharpness, "searched": CELLS_SEARCHED}
-    _write_cells(pool)
+    _write_near_cells(pool)
     jobs = [SearchJob(pool.files, part, **searching) for part in parts]  # type: ignore[arg-type]
     found = work.map(searched, jobs, shown="finding neighbours")
     near, of_supports = _join_supports(pool, found, count, sharpness)
@@ -134,7 +134,7 @@ class Searched:
 
 def searched(job: SearchJob) -> Searched:
     """Find the nearest rows of a part's rows, write its edges, and compare its rows with the supports."""
-    pool, starts, where = job.pool, job.pool.layout.starts, _read_cells(job.pool.layout)
+    pool, starts, where = job.pool, job.pool.layout.starts, _cell_table(job.pool.layout)
     first = starts[job.part]
     cells = _CellRows(pool, where.starts)
     begin, end = first - pool.layout.supports, starts[job.part + 1] - pool.layout.supports
@@ -170,21 +170,15 @@ class CellTable:
     near: NDArray[np.int32]  # [C, near], itself first
 
 
-def _write_cells(pool: Pool) -> None:
-    path = pool.layout.path("cells")
+def _write_near_cells(pool: Pool) -> None:
+    path = pool.layout.path("near-cells")
     with room_is_said(path.parent), path.open("wb") as file:
-        np.savez(file, directions=pool.cells.fine, starts=pool.cell_starts, near=pool.cells.nearest(CELLS_NEAR))
+        np.savez(file, starts=pool.cell_starts, near=pool.cells.nearest(CELLS_NEAR))
 
 
-def _read_cells(layout: Layout) -> CellTable:
-    path = layout.path("cells")
-    return _cells_at(path, path.stat().st_mtime_ns)
-
-
-@lru_cache(maxsize=1)
-def _cells_at(path: Path, _written: int) -> CellTable:
-    with np.load(path, allow_pickle=False) as found:
-        return CellTable(found["directions"], found["starts"], found["near"])
+def _cell_table(layout: Layout) -> CellTable:
+    with np.load(layout.path("near-cells"), allow_pickle=False) as found:
+        return CellTable(read_cells(layout.path(CELLS)).fine, found["starts"], found["near"])
 
 
 def _largest(values: Floats, count: int) -> NDArray[np.bool_]:

@@ -25,11 +25,12 @@ from sinkshot.errors import InputError
 from sinkshot.formats.part_files import verify
 from sinkshot.formats.parts import PartedFeatures
 from sinkshot.parted.array import read_rows
-from sinkshot.parted.cells import Cells, cells_wanted, find_cells, sample_wanted
+from sinkshot.parted.cells import Cells, cells_wanted, find_cells, read_cells, sample_wanted, write_cells
 from sinkshot.parted.work_folder import Layout, WorkFolder, must_fit, room_is_said
 
 Floats = NDArray[Any]
-PART_ROWS = 32_768  # rows of a part of the pool, about
+CELLS = "cells"  # file of the cells
+PART_ROWS = 16_384  # rows of a part of the pool, about
 _BLOCK = 4_096  # rows preprocessed at once
 
 
@@ -133,7 +134,9 @@ def prepare_pool(features: PartedFeatures, labels: NDArray[np.int64], spelled: s
     sample = finish(np.concatenate([one.sample for one in found]).astype(np.float32))
     cells = find_cells(sample, cells_wanted(queries))
     del sample
-    jobs = [SortJob(source, part, finish, cells, str(work.path), store) for part in parts]
+    with room_is_said(work.path):
+        write_cells(work.path / CELLS, cells)
+    jobs = [SortJob(source, part, finish, str(work.path), store) for part in parts]
     counts = np.array(work.map(sorted_by_cell, jobs, shown="sorting into cells"))  # [parts, C]
     cell_starts = np.concatenate([[0], np.cumsum(counts.sum(axis=0))])
     bounds = _bounds(cell_starts)
@@ -216,13 +219,13 @@ class SortJob:
     source: Source
     part: int
     finish: Finish
-    cells: Cells
     folder: str
     store: str
 
 
 def sorted_by_cell(job: SortJob) -> NDArray[np.int64]:
     """Write the rows of a part sorted by cell, with cells and numbers in the bank; return the rows of each cell."""
+    where = read_cells(Path(job.folder) / CELLS)
     features, cells, numbers = job.source.features, [], []
     kept = np.empty((features.index.parts[job.part].rows, features.shape[1]), dtype=job.store)
     done = 0
@@ -230,7 +233,7 @@ def sorted_by_cell(job: SortJob) -> NDArray[np.int64]:
         finished = job.finish(prepared.x)
         kept[done : done + len(finished)] = finished
         done += len(finished)
-        cells.append(job.cells.of(finished))
+        cells.append(where.of(finished))
         numbers.append(numbers_of)
     cell = np.concatenate(cells)
     order = np.argsort(cell, kind="stable")
@@ -241,7 +244,7 @@ def sorted_by_cell(job: SortJob) -> NDArray[np.int64]:
                 kept[order[at : at + _BLOCK]].tofile(file)
         cell[order].tofile(folder / f"cells-{job.part}")
         np.concatenate(numbers)[order].tofile(folder / f"order-{job.part}")
-    return np.bincount(cell, minlength=len(job.cells.fine))
+    return np.bincount(cell, minlength=len(where.fine))
 
 
 @dataclass(frozen=True)
