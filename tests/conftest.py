@@ -23,7 +23,10 @@ settings.load_profile("here")
 os.environ["SINKSHOT_BANKS"] = ""
 
 
-@pytest.fixture(params=["numpy", "torch", "array_api_strict", "jax.numpy"])
+SLOW_LIBRARIES = (pytest.param(name, marks=pytest.mark.slow) for name in ("array_api_strict", "jax.numpy"))
+
+
+@pytest.fixture(params=["numpy", "torch", *SLOW_LIBRARIES])
 def xp(request):
     """An array library; a test that takes it runs on each. array_api_strict has nothing but the standard."""
     if request.param == "jax.numpy":

@@ -117,6 +117,7 @@ def test_bms_without_unlabelled_rows_is_the_nearest_unit_length_class_mean():
     assert np.array_equal(model.label_distributions_, np.eye(3)[truth])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epochs", ["auto", 0, 5])
 @pytest.mark.parametrize("variant", ["robust", "published", "letter"])
 @pytest.mark.parametrize("prior", [None, "balanced", "estimated", [0.5, 0.5, 0.0]])

@@ -117,6 +117,7 @@ def test_a_method_that_needs_base_features_asks_for_them(blobs):
         evaluate(blobs, SMALL, method="bavardage", preprocess="E")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bms", "bms-star", "kmeans"])
 @pytest.mark.parametrize("engine", ["numpy", "numba", "torch"])
 def test_an_oracle_tells_each_episode_its_own_class_sizes(blobs, name, engine):
@@ -326,13 +327,16 @@ def test_a_base_of_another_width_is_refused(blobs):
 
 
 @pytest.mark.slow
-def test_quantising_a_bank_moves_accuracy_by_less_than_a_twentieth_of_a_point(exact, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "shot", "episodes"),
+    [("ncm", 1, 10_000), pytest.param("ncm", 5, 10_000, marks=pytest.mark.long), ("bms", 1, 2_000)],
+)
+def test_quantising_a_bank_moves_accuracy_by_less_than_a_twentieth_of_a_point(exact, tmp_path, name, shot, episodes):
     exact.save(tmp_path / "compact.safetensors", store="uint8")
-    compact = load(tmp_path / "compact.safetensors")
-    for name, shot, episodes in (("ncm", 1, 10_000), ("ncm", 5, 10_000), ("bms", 1, 2_000)):
-        recipe = Recipe(shot=shot, episodes=episodes)
-        small, whole = (evaluate(b, recipe, method=name, preprocess="PEMnE") for b in (compact, exact))
-        assert abs(small.accuracy - whole.accuracy) < 0.0005
+    recipe = Recipe(shot=shot, episodes=episodes)
+    banks = load(tmp_path / "compact.safetensors"), exact
+    small, whole = (evaluate(b, recipe, method=name, preprocess="PEMnE") for b in banks)
+    assert abs(small.accuracy - whole.accuracy) < 0.0005
 
 
 def test_preprocessing_lifts_ncm_above_raw_features(bundled):
@@ -355,8 +359,6 @@ def test_under_imbalance_robust_is_above_ncm_at_one_shot_and_not_below_at_five(b
         robust = evaluate(bundled, recipe, method="bms", variant="robust")
         gain = compare(robust, evaluate(bundled, recipe, method="ncm", preprocess="PEMbE"))
         assert gain.difference - gain.ci95 > 0 if shot == 1 else gain.difference + gain.ci95 > 0
-        published = evaluate(bundled, recipe, method="bms", variant="published")
-        assert shot == 1 or published.accuracy < robust.accuracy - 0.1
 
 
 def printed(code):

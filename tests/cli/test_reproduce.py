@@ -69,6 +69,7 @@ def home(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_the_command_prints_numbers_claims_what_is_missing_and_the_report(home):
     said = (home / "said").read_text()
     assert re.search(r"NCM +\d\d\.\d\d ± \d\.\d\d \(90\.00\) +\d\d\.\d\d ± \d\.\d\d *\n", said)

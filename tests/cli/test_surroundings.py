@@ -94,20 +94,34 @@ def test_too_little_address_space_is_refused_before_linear_algebra_hangs():
     assert "address space" in refused(done)
 
 
-def until_it_computes(run):
-    """Wait until a process has used more CPU time than its imports need."""
-    import psutil
+COMPUTES = """
+import pathlib, sys
+import sinkshot
+module = sys.modules["sinkshot.evaluate"]
+evaluate = module._run
 
-    process = psutil.Process(run.pid)
-    while process.cpu_times().user < 3:
-        assert run.poll() is None
-        time.sleep(0.05)
+def telling(job, engine, notes, progress):
+    def tell(*state):
+        progress(*state)
+        pathlib.Path("computes").touch()
+    return evaluate(job, engine, notes, tell)
+
+module._run = telling
+"""
+
+
+def computing(folder, *words):
+    """Start a command in an empty folder, and wait until it has evaluated some episodes."""
+    run = start_sinkshot(*words, before=COMPUTES, cwd=folder)
+    while not (folder / "computes").exists():
+        assert run.poll() is None, run.communicate()
+        time.sleep(0.02)
+    return run
 
 
 @pytest.mark.slow
-def test_an_evaluation_stops_soon_after_its_reader_has_gone():
-    run = start_sinkshot(*ENDLESS)
-    until_it_computes(run)
+def test_an_evaluation_stops_soon_after_its_reader_has_gone(tmp_path):
+    run = computing(tmp_path, *ENDLESS)
     run.stdout.close()
     assert run.wait(timeout=20) == 1
     assert run.stderr.read() == ""
@@ -116,9 +130,8 @@ def test_an_evaluation_stops_soon_after_its_reader_has_gone():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)])
-def test_a_signal_keeps_and_says_what_was_finished(number, code):
-    run = start_sinkshot(*ENDLESS, "--json")
-    until_it_computes(run)
+def test_a_signal_keeps_and_says_what_was_finished(tmp_path, number, code):
+    run = computing(tmp_path, *ENDLESS, "--json")
     run.send_signal(number)
     output, errors = run.communicate(timeout=60)
     assert run.returncode == code, errors

@@ -106,12 +106,13 @@ main()
             "error: 1 thing is wrong with the images:\n"
             "  train/train02/003.png: it cannot be read (Input/output error)\n",
         ),
-        (
+        pytest.param(
             "os.kill(os.getpid(), signal.SIGKILL)",
             1,
             "failed: process 2 of 2 was killed by signal 9; the system may have run out of memory. Run the same "
             "command with --resume to continue from the last save. SINKSHOT_DEBUG=1 shows the output of all "
             "processes.\n",
+            marks=pytest.mark.long,  # `test_processes` kills one of two processes too
         ),
     ],
 )

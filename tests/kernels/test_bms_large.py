@@ -26,6 +26,7 @@ def settings_of(task, *, epochs=3, prior=None, variant="robust"):
     return decide(task.way, task.supports, 8.5, epochs, 20, 50, 0.1, 0.8, 1.0, prior, variant)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["published", "letter", "robust"])
 @pytest.mark.parametrize("prior", [None, "balanced", [0.1, 0.2, 0.4, 0.25, 0.0, 0.05]], ids=str)
 @pytest.mark.parametrize("epochs", [0, 3])
@@ -74,7 +75,7 @@ def fifty_thousand():
     return map(float, done.stdout.split())
 
 
-@pytest.mark.slow
+@pytest.mark.long  # `test_estimators` fits 20,000 rows into a quarter of that
 def test_fifty_thousand_rows_take_less_than_a_gibibyte():
     _, mebibytes = fifty_thousand()
     assert mebibytes < 1024

@@ -1,20 +1,13 @@
-"""The GPU engine gives the reference's answers and draws.
-
-Where there is no GPU, triton interprets the kernels at tiny sizes. It has to be told before it is imported, so this
-file then runs itself once more in a process of its own.
-"""
+"""The GPU engine gives the reference's answers and draws, at tiny sizes where Triton interprets it."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from golden_files import GOLDEN
+from triton_runs import KERNELS_RUN, on_a_gpu, on_device, runs
 
 from sinkshot import Recipe, Task, draw
 from sinkshot.calibration import judge
@@ -23,31 +16,12 @@ from sinkshot.errors import DataWarning
 from sinkshot.methods.bms import bms, decide
 from sinkshot.preprocess import apply, parse, run
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("triton")
-GPU, INTERPRETED = torch.cuda.is_available(), os.environ.get("TRITON_INTERPRET") == "1"
-DEVICE = "cuda" if GPU and not INTERPRETED else "cpu"
-if DEVICE == "cuda" or INTERPRETED:
+if KERNELS_RUN:
     from sinkshot.kernels import bms_triton
 
-runs = pytest.mark.skipif(DEVICE == "cpu" and not INTERPRETED, reason="runs interpreted, in a process of its own")
-on_a_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
 CASES = json.loads((GOLDEN / "cases.json").read_text())
 NUMBERS = {"lam": 8.5, "steps": 3, "passes": 4, "lr": 0.1, "momentum": 0.8, "kappa": 1.0}
 UNEVEN = (0.4, 0.3, 0.2, 0.1)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(DEVICE == "cuda" or INTERPRETED, reason="the kernels run in this process")
-def test_the_kernels_do_what_they_say_when_interpreted():
-    command = [sys.executable, "-m", "pytest", "-x", "-W", "ignore::RuntimeWarning", str(Path(__file__))]
-    done = subprocess.run(command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert " passed" in done.stdout
-
-
-def on_device(array):
-    return torch.from_numpy(np.array(array)).to(DEVICE)
 
 
 def unequal_episodes(labels, shots, queries, episodes):

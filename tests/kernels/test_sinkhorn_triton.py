@@ -1,35 +1,14 @@
-"""Sinkhorn to a tolerance on the GPU: the plans of the readable code.
-
-Where there is no GPU, triton interprets the kernel at tiny sizes, in a process of its own (see `test_bms_triton`).
-"""
+"""Sinkhorn to a tolerance on the GPU: the plans of the readable code, at tiny sizes where Triton interprets it."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
+from triton_runs import DEVICE, on_device, runs
 
 from sinkshot.methods import _sinkhorn
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("triton")
-GPU, INTERPRETED = torch.cuda.is_available(), os.environ.get("TRITON_INTERPRET") == "1"
-DEVICE = "cuda" if GPU and not INTERPRETED else "cpu"
-
-runs = pytest.mark.skipif(DEVICE == "cpu" and not INTERPRETED, reason="runs interpreted, in a process of its own")
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(DEVICE == "cuda" or INTERPRETED, reason="the kernels run in this process")
-def test_the_kernel_does_what_it_says_when_interpreted():
-    command = [sys.executable, "-m", "pytest", "-x", "-n", "0", "-W", "ignore::RuntimeWarning", str(Path(__file__))]
-    done = subprocess.run(command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert " passed" in done.stdout
 
 
 @runs
@@ -46,7 +25,7 @@ def test_plans_are_those_of_the_readable_code(way, queries, shared, clamped):
     target = queries * shares + (fixed if clamped else 0.0)
     held = None if fixed is None else torch.from_numpy(fixed)
     wanted = _sinkhorn.balance(torch.from_numpy(kernel), torch.from_numpy(target), 1e-6, held)
-    given = [None if a is None else torch.from_numpy(a).to(DEVICE) for a in (kernel, target, fixed)]
+    given = [None if a is None else on_device(a) for a in (kernel, target, fixed)]
     assert fits(way, queries)
     ours = balance(given[0], given[1], 1e-6, given[2], _sinkhorn.PASSES)
     np.testing.assert_allclose(ours.cpu().numpy(), wanted.numpy(), rtol=1e-9, atol=1e-12)

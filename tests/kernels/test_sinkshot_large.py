@@ -55,6 +55,7 @@ def nearest(x, count, workers=2, block=64):
         return nearest_rows([x[at : at + block] for at in range(0, len(x), block)], count, threads, workers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strangers", [0.0, 0.3])
 def test_answers_are_those_of_the_readable_method(strangers):
     task = pool(2500, strangers=strangers)

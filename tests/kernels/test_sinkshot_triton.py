@@ -1,41 +1,18 @@
-"""The method `sinkshot` on the GPU engine: the answers of the readable code.
-
-Where there is no GPU, triton interprets the kernels at tiny sizes, in a process of its own (see `test_bms_triton`).
-"""
+"""The method `sinkshot` on the GPU: the answers of the readable code, at tiny sizes where Triton interprets it."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
+from triton_runs import KERNELS_RUN, on_a_gpu, on_device, runs
 
 from sinkshot import Recipe, Task, evaluate
 from sinkshot.methods import get
 from sinkshot.preprocess import apply
 from sinkshot.settings.sinkshot import SETTINGS
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("triton")
-GPU, INTERPRETED = torch.cuda.is_available(), os.environ.get("TRITON_INTERPRET") == "1"
-DEVICE = "cuda" if GPU and not INTERPRETED else "cpu"
-if DEVICE == "cuda" or INTERPRETED:
+if KERNELS_RUN:
     from sinkshot.kernels import sinkshot_triton
-
-runs = pytest.mark.skipif(DEVICE == "cpu" and not INTERPRETED, reason="runs interpreted, in a process of its own")
-on_a_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(DEVICE == "cuda" or INTERPRETED, reason="the kernels run in this process")
-def test_the_kernels_do_what_they_say_when_interpreted():
-    command = [sys.executable, "-m", "pytest", "-x", "-n", "0", "-W", "ignore::RuntimeWarning", str(Path(__file__))]
-    done = subprocess.run(command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert " passed" in done.stdout
 
 
 def made(way, shots, queries, episodes, seed=0, width=32):
@@ -57,7 +34,7 @@ def made(way, shots, queries, episodes, seed=0, width=32):
 def both(rows, arrays, way, chain):
     """Answers of the kernels, and of the readable code in float64."""
     steps = {"centre": "Mn" in chain, "class_centre": "Mc" in chain, "normalise": chain.endswith("E")}
-    given = (torch.from_numpy(np.array(a)).to(DEVICE) for a in (rows.astype(np.float32), *arrays))
+    given = (on_device(a) for a in (rows.astype(np.float32), *arrays))
     found = sinkshot_triton.sinkshot_episodes(*given, way=way, **steps, settings=SETTINGS)
     support, labels, query = arrays
     theirs = get("sinkshot").function(apply(Task(rows[support], labels, rows[query], way), chain))

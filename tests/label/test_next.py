@@ -7,7 +7,7 @@ import json
 
 import numpy as np
 import pytest
-from command_line import sinkshot_process
+from command_line import sinkshot
 
 from sinkshot.label.run import label
 
@@ -29,7 +29,7 @@ def birds(tmp_path):
 
 
 def asked(birds, *words):
-    done = sinkshot_process("label", birds.name, "--next", "6", "--out", "out", "--json", *words, cwd=birds.parent)
+    done = sinkshot("label", birds.name, "--next", "6", "--out", "out", "--json", *words, cwd=birds.parent)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)["next"]
 
@@ -67,7 +67,7 @@ def test_there_are_suggestions_without_twins_though_every_item_seems_sure(tmp_pa
 def test_the_command_prints_them(birds):
     (birds.parent / "given.csv").write_text("id,label\n0-0a,robin\n1-30a,wren\n2-60a,owl\n3-90a,gull\n")
     words = ("label", birds.name, "--labels", "given.csv", "--next", "3", "--out", "out", "--unknown", "1")
-    done = sinkshot_process(*words, cwd=birds.parent)
+    done = sinkshot(*words, cwd=birds.parent)
     assert done.returncode == 0, done.stderr
     wanted = json.loads((birds.parent / "out" / "summary.json").read_text())["next"]
     assert wanted

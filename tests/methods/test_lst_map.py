@@ -41,6 +41,7 @@ def test_powers_of_one_are_unit_length():
     np.testing.assert_allclose(ours, METHODS["pt-map"](unit).probabilities, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_it_reaches_what_pt_map_does_on_the_bundled_bank():
     """An independent version had 89.00 beside 89.19 over 500 episodes of the same kind."""
     recipe = Recipe(way=5, shot=1, query=15, episodes=300)

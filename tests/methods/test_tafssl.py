@@ -13,6 +13,7 @@ from sinkshot.methods.tafssl_msp import project
 from sinkshot.preprocess import apply
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["tafssl-pca-msp", "tafssl-ica-msp"])
 def test_mean_shift_propagation_is_that_of_the_public_code(name, kind):

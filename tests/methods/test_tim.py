@@ -59,6 +59,7 @@ SIZES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["tim-gd", "alpha-tim"])
 def test_scores_and_accuracy_are_those_of_the_published_code(name, kind):

@@ -39,7 +39,7 @@ def task_of(name, bank, base, drawn, array):
     return replace(ready, base=base_after(base, split(parse(method.preprocess))[0], base_mean_of(bank.base, base)))
 
 
-@pytest.mark.parametrize("protocol", ["balanced", "dirichlet", "open-set"])
+@pytest.mark.parametrize("protocol", ["balanced", "dirichlet", pytest.param("open-set", marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_labels_are_those_of_numpy(name, protocol, banks):
     bank, base = banks

@@ -47,6 +47,7 @@ def signed(value: float) -> str:
 # --- files ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_report_is_seven_files_in_a_folder_that_is_made(folder: Path) -> None:
     assert sorted(file.name for file in folder.iterdir()) == FILES
 

@@ -115,14 +115,13 @@ def until_stored(run, home, count):
         time.sleep(0.02)
 
 
-def test_the_report_after_kills_is_that_of_an_undisturbed_run(folder):
+def test_the_report_after_a_kill_is_that_of_an_undisturbed_run(folder):
     calm, harmed = folder("calm"), folder("harmed")
     finish(calm)
-    for count in (1, 4):
-        run = start(harmed)
-        until_stored(run, harmed, count)
-        kill(run)
-        assert chunks(harmed) >= count  # nothing that was stored is lost
+    run = start(harmed)
+    until_stored(run, harmed, 3)
+    kill(run)
+    assert chunks(harmed) >= 3  # nothing that was stored is lost
     assert chunks(harmed) < chunks(calm)
     finish(harmed)
     assert stored(harmed) == stored(calm) != []

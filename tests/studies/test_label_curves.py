@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from command_line import sinkshot_process
+from command_line import sinkshot
 
 from sinkshot import FeatureBank, InputError
 from sinkshot.selection import STRATEGIES
@@ -133,7 +133,7 @@ def test_reproduce_writes_curves_and_a_table(bank, tmp_path):
     sheet = f'[[sheets]]\ndata_set = "toys"\nbackbone = "conv4"\noptions = {options}\n'
     text = f'title = "Toys next"\nkind = "label-curves"\n{sheet}'
     (tmp_path / "toys.toml").write_text(text)
-    ran = sinkshot_process("reproduce", "--study", "toys.toml", "--banks", "banks", "--out", "report", cwd=tmp_path)
+    ran = sinkshot("reproduce", "--study", "toys.toml", "--banks", "banks", "--out", "report", cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
     assert "expected-gain" in ran.stdout
     page = (tmp_path / "report" / "index.html").read_text()
