@@ -37,6 +37,12 @@ def test_options_that_a_review_does_not_take_are_refused(vectors, option):
     assert "--review takes no" in done.stderr
 
 
+def test_an_address_for_the_results_is_refused_with_a_sentence(vectors):
+    done = sinkshot("label", vectors, "--review", "--out", "s3://bucket/labels")
+    assert done.returncode == 2
+    assert "--out takes a folder here" in done.stderr
+
+
 def test_a_port_in_use_is_refused_with_a_sentence(vectors, tmp_path):
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))

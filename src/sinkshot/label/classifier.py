@@ -7,19 +7,19 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sinkshot import methods
 from sinkshot.errors import DataWarning
-from sinkshot.estimators.auto_chain import auto_chain
-from sinkshot.estimators.few_shot import FewShotClassifier
-from sinkshot.estimators.fit_report import FitReport
-from sinkshot.estimators.pool_neighbours import PoolNeighbours
 from sinkshot.label.items import OUTSIDER, Items
-from sinkshot.label.second_opinion import combined
+
+if TYPE_CHECKING:  # functions import these: they take a second, and the server of a review never needs them
+    from sinkshot.estimators.few_shot import FewShotClassifier
+    from sinkshot.estimators.fit_report import FitReport
+    from sinkshot.estimators.pool_neighbours import PoolNeighbours
 
 Floats = NDArray[np.floating[Any]]
 Stage = Callable[[str], None]  # called with what is being done
@@ -97,6 +97,9 @@ def classify(
     neighbours : PoolNeighbours, optional
         Of these features; makes later calls with other labels quicker.
     """
+    from sinkshot.estimators.few_shot import FewShotClassifier
+    from sinkshot.label.second_opinion import combined
+
     stage(f"fitting {method} to {len(items):,} rows of {features.shape[1]:,} features")
     labels = [label or None for label in items.labels]
     model = FewShotClassifier(method, preprocess=chain_for(method, features, labels), unknown=unknown)
@@ -156,6 +159,8 @@ def answers_of(
 
 def chain_for(method: str, features: Floats, labels: Sequence[str | None]) -> str:
     """Return the preprocessing chain for features [n, d] and labels, None where there is none."""
+    from sinkshot.estimators.auto_chain import auto_chain
+
     shots = Counter(label for label in labels if label not in (None, OUTSIDER))
     typical = float(np.median(list(shots.values()))) if len(features) <= _MOST_WHITENED and shots else 0.0
     return auto_chain(methods.get(method), features, has_base=False, shots=typical)

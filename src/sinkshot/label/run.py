@@ -6,14 +6,13 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
 from sinkshot.encoders import load
 from sinkshot.encoders.registry import DEFAULTS, Modality
 from sinkshot.errors import InputError
-from sinkshot.estimators.few_shot import FewShotClassifier
 from sinkshot.foreign.folders import is_address
 from sinkshot.foreign.limits import admit
 from sinkshot.formats import in_parts
@@ -25,6 +24,9 @@ from sinkshot.label.classifier import Stage, by_model, classify
 from sinkshot.label.encode import encode
 from sinkshot.label.items import Items
 from sinkshot.label.results import Labelled
+
+if TYPE_CHECKING:
+    from sinkshot.estimators.few_shot import FewShotClassifier
 
 _CELL = 24  # bytes for an item and a class: probabilities, without the item itself, and their order
 Tell = Callable[[str], None]
@@ -111,7 +113,7 @@ def label(
     tell, stage = tell or (lambda _: None), stage or (lambda _: None)
     folder = None if out is None else Path(out)
     exports.check(tuple(export))
-    fitted = None if model is None else FewShotClassifier.load(model)
+    fitted = None if model is None else _loaded(model)
     if fitted is not None and encoder is None:
         encoder = _encoder_of(fitted)
     given = {"labels": labels, "text": text, "encoder": encoder, "cache": cache, **encoder_options}
@@ -196,6 +198,12 @@ def _label_in_parts(
     labelled = label_rows(rows, out=None if out is None else os.fsdecode(out), cache=cache, facts=facts, **crew, **how)
     _keep(labelled, save, facts, tell)
     return labelled
+
+
+def _loaded(path: str | os.PathLike[str]) -> FewShotClassifier:
+    from sinkshot.estimators.few_shot import FewShotClassifier  # slow to import
+
+    return FewShotClassifier.load(path)
 
 
 def _encoder_of(fitted: FewShotClassifier) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import beta
+from scipy.special import betaincinv
 
 from sinkshot.label.decisions import Decision, standing
 from sinkshot.label.items import OUTSIDER
@@ -64,6 +64,6 @@ def exact_interval(right: int, count: int) -> tuple[float, float]:
     [0.863, 0.995]
     """
     tail = (1 - _COVERAGE) / 2
-    low = 0.0 if right == 0 else float(beta.ppf(tail, right, count - right + 1))
-    high = 1.0 if right == count else float(beta.ppf(1 - tail, right + 1, count - right))
+    low = 0.0 if right == 0 else float(betaincinv(right, count - right + 1, tail))
+    high = 1.0 if right == count else float(betaincinv(right + 1, count - right, 1 - tail))
     return low, high

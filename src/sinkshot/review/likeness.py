@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.cluster.hierarchy import fcluster, linkage
 
 Floats = NDArray[np.floating[Any]]
 MOST_LINKED = 2_000  # items that are compared with each other; the others join the nearest group
@@ -40,6 +39,8 @@ class Likeness:
 
     def groups(self, rows: NDArray[np.int64]) -> list[list[int]]:
         """Group items by average linkage of their cosine distances, the largest group first, typical items first."""
+        from scipy.cluster.hierarchy import fcluster, linkage  # slow to import
+
         if len(rows) < 3:
             return [[int(row) for row in rows]] if len(rows) else []
         chosen = rows[:: -(-len(rows) // MOST_LINKED)]

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any
 
 from sinkshot.errors import InputError
+from sinkshot.foreign.folders import is_address
 from sinkshot.label import answers as files
 from sinkshot.label.run import Progress, Tell, prepare
 from sinkshot.locks import alone
@@ -45,7 +46,7 @@ _PATIENCE = 5.0  # seconds for work in the background to end
 def review(
     source: Any,
     *,
-    out: Path,
+    out: str | os.PathLike[str],
     port: int = 0,
     open_browser: bool = True,
     method: str = "sinkshot",
@@ -62,8 +63,8 @@ def review(
     ----------
     source : path
         What `label` takes.
-    out : Path
-        The folder of results, in which decisions are kept.
+    out : path
+        The folder of results, in which decisions are kept; on this machine.
     port : int
         Where to listen; 0 takes a free one.
     open_browser : bool
@@ -78,13 +79,10 @@ def review(
         Further parameters of `sinkshot.label.run.prepare`.
     """
     _must_be_installed()
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"the folder {out} cannot be made: {error.strerror or error}.") from None
-    with _listening(port) as listening, _alone(out, listening), FitProcess() as process:
-        items, features, facts = prepare(source, skip=out, tell=tell, progress=progress, **input_options)
-        state = Review(items, features, out, unknown)
+    folder = _folder(out)
+    with _listening(port) as listening, _alone(folder, listening), FitProcess() as process:
+        items, features, facts = prepare(source, skip=folder, tell=tell, progress=progress, **input_options)
+        state = Review(items, features, folder, unknown)
         if state.decided:
             tell(f"{state.log.path}: {state.decided:,} decisions of before count")
         process.setup = Setup(features, method, unknown, next_count)
@@ -95,7 +93,21 @@ def review(
             state.log.close()
         sources = state.answers().sources
         accepted = sum(one == "accepted" for one in sources)
-        tell(f"the review has ended: {out / 'labels.csv'} has {accepted:,} accepted labels of {len(sources):,} items")
+        tell(
+            f"the review has ended: {folder / 'labels.csv'} has {accepted:,} accepted labels of {len(sources):,} items"
+        )
+
+
+def _folder(out: str | os.PathLike[str]) -> Path:
+    """Return the folder of results, made where it is missing."""
+    if is_address(out):
+        raise InputError(f"decisions are kept on this machine; --out takes a folder here, and {out} was given.")
+    folder = Path(out)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"the folder {folder} cannot be made: {error.strerror or error}.") from None
+    return folder
 
 
 def _must_be_installed() -> None:
