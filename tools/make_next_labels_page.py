@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -29,33 +30,37 @@ INTRODUCTION = """# What to label next
     model.suggest(20)                                  # and after `fit`
 
 Each is a list of items, the most useful first. The default strategy, `expected-gain`, asks how much doubt a label would
-remove: it sums over the pool what is in doubt, near the item and not near any labelled one. Nearness is half a Gaussian
+remove: it sums the doubt of all rows that are near the item but not near a labelled one. Nearness is half a Gaussian
 of the distance and half a random walk on the graph over which `sinkshot` spreads labels. Before there are labels
-everything is in doubt, so the first items cover the pool and find its classes. How fast the weight goes over from
-coverage to doubt follows from the labels themselves, by the share of them whose class has no other label (Good and
+everything is in doubt, so the first items cover the pool and find its classes. How fast the weight shifts from
+coverage to doubt depends on the labels themselves: on the share of them whose class has no other label (Good and
 Turing's estimate of what has not been seen). Near-copies of labelled items come last, and items that seem to belong to
 no class count less.
 
-All strategies are in `sinkshot.selection`, one file each: {strategies}. `model.suggest(20, "margin")` takes another.
+{strategies}
 
 ## What was measured
 
-The study `next-labels` draws pools of 5 novel classes: balanced (60 rows a class, or as many as there are), with a long
-tail (60 rows down to 6), and with strangers (30 rows of other classes to 100 of the five). A strategy starts from zero
-labels and asks for 5 at a time, up to 10 a class; a classifier then answers for the pool: `sinkshot`, the nearest class
-mean, or scikit-learn's logistic regression (C = 100, the best of 1, 10 and 100 under random labels on validation
-classes). A class without a label cannot be predicted, so its rows count as wrong. Accuracy is that of rows that nobody
-may ask about, every second one of each class, which all strategies and classifiers see without labels. The area under a
-curve is its mean height from 0 to 10 labels a class; with everything right from the first 5 labels on it would be 95.
-There are {draws} draws of each kind, the same for all strategies; differences are paired, ± their 95 % half-width.
+The study `next-labels` draws pools of 5 novel classes: balanced (60 rows per class, or as many as there are), with a
+long tail (60 rows down to 6), and with strangers (30 rows of other classes to 100 of the five). A strategy starts
+from zero labels and asks for 5 at a time, up to 10 per class; a classifier then labels the pool: `sinkshot`, the
+nearest class mean, or scikit-learn's logistic regression (C = 100, the best of 1, 10 and 100 under random labels on
+validation classes). A class without a label cannot be predicted, so its rows count as wrong. Accuracy is measured on
+every second row of each class. Strategies and classifiers see these rows without labels and may not ask for them. The
+area under a curve is its mean height from 0 to 10 labels per class; if all answers were right from the first 5 labels
+on, it would be 95. There are {draws} draws of each kind, the same for all strategies; differences are paired, ± 95 %
+CI half-width.
 
 Strategies and constants were chosen [on validation classes](next-labels-choice.md); novel classes were evaluated once.
 
     sinkshot reproduce --study next-labels --json > next-labels.json
     python tools/make_next_labels_page.py next-labels.json
 
-![Accuracy and classes found against the number of labels a class, for six strategies](pictures/next-labels.svg)
+![Accuracy and classes found against the number of labels per class, for six strategies](pictures/next-labels.svg)
 """
+STRATEGY_LIST = (
+    'All strategies are in `sinkshot.selection`, one file each: {}. `model.suggest(20, "margin")` takes another.'
+)
 
 
 def over(rows: dict[str, StrategyRow], name: str) -> str:
@@ -140,7 +145,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("answers", type=Path)
     sheets = json.loads(parser.parse_args().answers.read_text())["label_curves"]
-    strategies = ", ".join(f"`{name}` ({strategy.reference})" for name, strategy in sorted(STRATEGIES.items()))
+    named = ", ".join(f"`{name}` ({strategy.reference})" for name, strategy in sorted(STRATEGIES.items()))
+    strategies = textwrap.fill(STRATEGY_LIST.format(named), 120, break_long_words=False, break_on_hyphens=False)
     parts = [
         INTRODUCTION.format(strategies=strategies, draws=sheets[0]["draws"]),
         "## Areas under the accuracy\n",

@@ -375,5 +375,7 @@ def apply(task: Task, chain: str, means: Mapping[str, NDArray[Any]] | None = Non
 def warn_of_zero_rows(count: int) -> None:
     """Warn once of the number of zero rows, which have no direction."""
     if count:
-        rows = "1 row is" if count == 1 else f"{count} rows are"
-        warnings.warn(f"{rows} zero before unit length (E), and stays zero.", DataWarning, stacklevel=3)
+        told = "1 row is zero before unit length (E) and stays zero."
+        if count > 1:
+            told = f"{count} rows are zero before unit length (E) and stay zero."
+        warnings.warn(told, DataWarning, stacklevel=3)

@@ -29,7 +29,7 @@ _KEPT = "Finished parts are kept; run again to continue."
 
 @contextmanager
 def crew(workers: int | None = None, scheduler: str | None = None, version: str = "") -> Iterator[Any]:
-    """Yield a Dask client of a cluster, or of so many processes of this machine; None without either.
+    """Yield a Dask client of a cluster or of `workers` local processes; None if neither is given.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def crew(workers: int | None = None, scheduler: str | None = None, version: str 
     scheduler : str, optional
         The address of a scheduler, such as tcp://10.0.0.1:8786.
     version : str
-        What `code_version` gives here: workers with other code are refused.
+        The local `code_version`: workers that run other code are refused.
     """
     if workers is not None and scheduler is not None:
         raise InputError("--workers starts processes here and --scheduler uses a cluster; give one of them.")
@@ -56,7 +56,7 @@ def crew(workers: int | None = None, scheduler: str | None = None, version: str 
 def each(
     client: Any, function: Callable[[Job], Result], jobs: Iterable[Job], retries: int = RETRIES
 ) -> Generator[tuple[Job, Result]]:
-    """Yield jobs with their results as they come; without a client in this process, in order.
+    """Yield jobs with their results as they finish; without a client, run them here, in order.
 
     An InputError of a job ends the work. Only a few jobs per worker are sent ahead.
     """
@@ -176,7 +176,7 @@ def result_of(future: Any, kept: str) -> Any:
 
 @contextmanager
 def _local(workers: int) -> Iterator[Any]:
-    """Start a scheduler on the loopback and so many processes with their share of the cores."""
+    """Start a scheduler on the loopback and `workers` processes, which share the cores."""
     try:
         from distributed import Client, LocalCluster
     except ImportError:
@@ -207,7 +207,7 @@ async def _greet(address: str) -> None:
 
 
 def _guarded(function: Callable[[Any], Any], job: Any) -> Any:
-    """Do a job; an InputError is returned, not raised: another try would not help."""
+    """Do a job; return an InputError rather than raise it, since a retry would not help."""
     try:
         return function(job)
     except InputError as error:

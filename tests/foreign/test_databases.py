@@ -106,6 +106,13 @@ def test_a_journal_cannot_have_another_file_deleted(tmp_path):
     assert victim.read_text() == "mine"
 
 
+def test_a_journal_that_is_a_link_to_nothing_is_refused(tmp_path):
+    path = changed(tmp_path / "features.sqlite")
+    os.symlink(tmp_path / "nothing", path.with_name("features.sqlite-journal"))
+    with pytest.raises(InputError, match="a link to a file that does not exist"):
+        cache(path)
+
+
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])
 def test_only_regular_files_are_databases(tmp_path, make):
     make(tmp_path / "features.sqlite")

@@ -31,7 +31,7 @@ def write_one(folder, suffix):
 def test_a_missing_file_is_said_to_be_missing_and_where_it_was_looked_for(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(
-        InputError, match=rf"nothing\.npz does not exist \(looked from {tmp_path}\).*cifar-fs_wrn-28-10_novel"
+        InputError, match=rf"nothing\.npz does not exist \(the working folder is {tmp_path}\).*cifar-fs_wrn-28-10_novel"
     ):
         load("nothing.npz")
 

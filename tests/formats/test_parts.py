@@ -140,7 +140,7 @@ def test_an_address_works_as_a_folder(bank: FeatureBank, tmp_path: Path) -> None
     far, near = load("memory://birds/parts"), load(tmp_path / "parts")
     assert far.content_hash() == near.content_hash()
     np.testing.assert_allclose(far.features[[3, 150, 229]], bank.features[[3, 150, 229]], rtol=0.05, atol=0.01)
-    with pytest.raises(InputError, match="no bank in parts"):
+    with pytest.raises(InputError, match="not a bank in parts"):
         load("memory://birds/nothing")
     with pytest.raises(InputError, match="nosuch"):
         load("nosuch://birds/nothing")
@@ -193,7 +193,7 @@ def test_a_damaged_part_is_named(folder: Path) -> None:
     part = folder / "part-00003.safetensors"
     content = part.read_bytes()
     part.write_bytes(content[:-7])
-    with pytest.raises(InputError, match=r"part-00003.*bytes, and the index says"):
+    with pytest.raises(InputError, match=r"part-00003.*bytes, but the index says"):
         load(folder)
     part.unlink()
     with pytest.raises(InputError, match=r"part-00003.*does not exist"):

@@ -109,7 +109,7 @@ def test_any_decision_can_be_taken_back_once(log):
     log.append("identity-2", "label", items=("c",), label="dog")
     log.append("undo-0001", "undo", of=1)
     assert put_onto(five_items(), log.decisions)[0].labels[1:3] == (None, "dog")
-    with pytest.raises(InputError, match="undone before"):
+    with pytest.raises(InputError, match="undone already"):
         log.append("undo-0002", "undo", of=1)
 
 

@@ -114,7 +114,7 @@ def test_empty_texts_are_left_out(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", "id,label,f\n1,x,0.5\n1,,0.7\n", "the id '1' stands twice"),
+        ("a.csv", "id,label,f\n1,x,0.5\n1,,0.7\n", "the id '1' occurs twice"),
         ("a.csv", "f,label\n0.5,x\nnan,y\n", r"row 1, column 0 .* is nan"),
         ("a.csv", "sentence,label\nhello,x\n", r"no column of numbers.*--text sentence"),
         ("a.csv", "", "is empty"),

@@ -131,7 +131,7 @@ def test_labels_for_files_that_are_not_there_are_left_out_by_line(photos, tmp_pa
     (tmp_path / "some.csv").write_text("file_name,label\n_unlabeled/red-0.png,red\ngone.png,red\n")
     left_out = run(photos, labels=tmp_path / "some.csv").items.left_out
     assert [(one.name, one.reason) for one in left_out] == [
-        ("gone.png", "line 3 of some.csv labels it, and it is not there")
+        ("gone.png", "line 3 of some.csv labels it, but there is no such item")
     ]
 
 
@@ -244,7 +244,7 @@ def test_answers_of_an_earlier_run_inside_the_folder_are_no_class(photos):
     told = []
     found = run(photos, out=photos / "others", tell=told.append)
     assert found.items.names == first.items.names
-    assert "the folder labels/ holds answers of an earlier run and is not looked into." in told
+    assert "the folder labels/ holds the results of an earlier run and is skipped." in told
     (photos / "cats").mkdir()
     (photos / "cats" / "summary.json").write_text('{"kind": "of cats"}')
     paint(photos / "cats" / "0.png", COLOURS["red"], np.random.default_rng(0))

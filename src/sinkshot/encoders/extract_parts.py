@@ -1,4 +1,4 @@
-"""Extract features of images into a bank in parts, on workers: each part is encoded and written where a worker is.
+"""Extract features of images into a bank in parts, on workers: each worker encodes and writes whole parts.
 
 The images are listed once. A part is a job of its own: its images, the encoder and where to write. A worker loads the
 encoder once, writes the part under its final name when it is complete, and beside it a small note: which work it
@@ -104,7 +104,7 @@ def extract_parts(
     workers, scheduler
         Processes of this machine or the address of a Dask scheduler; neither: this process.
     batch, device, precision, store, base, meta, progress
-        As in `sinkshot.backbones.extract.extract`; `device` is looked for where a worker is.
+        As in `sinkshot.backbones.extract.extract`; `device` is that of a worker.
     """
     whole("the number of rows in a part", part_rows, 1)
     steps.check_settings(batch, precision, store)
@@ -146,10 +146,10 @@ def extract_parts(
 
 
 def make_part(job: PartJob) -> PartDone:
-    """Encode the images of a part and write it; runs where a worker is."""
+    """Encode the images of a part and write it; runs on a worker."""
     backbone = job.encoder.load()
     if backbone.sha256 != job.sha256:
-        raise InputError(f"{job.encoder.spec} is another file on a worker than where the run began; copy it there.")
+        raise InputError(f"{job.encoder.spec} on a worker differs from the file where the run began; copy it there.")
     encode = steps.encoding(backbone, job.images, job.device, job.precision)
     features = np.concatenate(list(steps.features_of(backbone, encode, job.images, job.batch)))
     steps.must_be_finite(features, job.images, 0)
@@ -168,7 +168,7 @@ def _loaded(choice: EncoderChoice) -> Backbone:
 
 
 def _some(images: Images, rows: range) -> Images:
-    """Return some images, with their labels as they were: what a job carries holds nothing of the others."""
+    """Return some of the images with their labels, so that a job carries nothing of the others."""
     if isinstance(images.source, Pixels):
         source: Any = Pixels(images.source.pixels[rows.start : rows.stop], images.source.of)
         chosen = replace(images, source=source)

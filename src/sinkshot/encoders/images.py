@@ -28,7 +28,7 @@ class ImageInput:
 
     @classmethod
     def of_network(cls, size: int, mean: Triple | None = None, std: Triple | None = None) -> ImageInput:
-        """How networks that do not say otherwise take images, in `label` and `extract` alike."""
+        """The preparation for networks that do not specify their own, in `label` and `extract` alike."""
         return cls(size, 1 / _MARGIN, mean or IMAGENET[0], std or IMAGENET[1], small_whole=True)
 
     @property
@@ -111,7 +111,7 @@ def _strips(image: Any) -> Iterator[Any]:
 
 
 def _in_strips(image: Any, change: Callable[[Any], Any]) -> Any:
-    """Change an image strip by strip, so that what is in between takes little memory."""
+    """Change an image strip by strip, so that intermediate results take little memory."""
     from PIL import Image
 
     whole, top = None, 0

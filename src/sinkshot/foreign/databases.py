@@ -34,9 +34,11 @@ def connect(path: Path, *, query: str | None = None, timeout: float = 5.0) -> sq
 
 def _must_name_no_other(journal: Path) -> None:
     """Refuse a journal that names a further file, which SQLite would delete; ours name none."""
-    if not os.path.lexists(journal):
-        return
-    with opened(journal) as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - len(_NAMES_ANOTHER)))
-        if file.read() == _NAMES_ANOTHER:
-            raise InputError(f"{journal} names another file; it was not made by SinkShot. Remove it.")
+    try:
+        with opened(journal) as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - len(_NAMES_ANOTHER)))
+            if file.read() == _NAMES_ANOTHER:
+                raise InputError(f"{journal} names another file; it was not made by SinkShot. Remove it.")
+    except FileNotFoundError:  # usual: a journal is there only while somebody writes
+        if journal.is_symlink():
+            raise InputError(f"{journal} is a link to a file that does not exist. Remove it.") from None

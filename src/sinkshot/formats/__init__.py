@@ -141,7 +141,8 @@ def must_be_readable(file: Path) -> None:
             opened(file).close()
     except FileNotFoundError as error:
         known = ", ".join(bundled())
-        raise InputError(f"{file} does not exist (looked from {Path.cwd()}); bundled banks: {known}.") from error
+        here = f"the working folder is {Path.cwd()}"
+        raise InputError(f"{file} does not exist ({here}); bundled banks: {known}.") from error
     except (OSError, ValueError) as error:
         raise InputError(f"{str(file)!r} cannot be opened: {getattr(error, 'strerror', None) or error}.") from error
     if stat.S_ISDIR(found.st_mode):

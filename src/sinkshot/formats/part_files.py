@@ -128,7 +128,7 @@ def open_part(folder: Folder, part: Part, width: int) -> AnyPart:
     with folder.errors_name(part.file):
         if (size := folder.size(part.file)) != part.size:
             raise InputError(
-                f"this part has {size:,} bytes, and the index says {part.size:,}; it is damaged: make it again."
+                f"this part has {size:,} bytes, but the index says {part.size:,}; it is damaged: make it again."
             )
     kind = ParquetPart if part.file.endswith(".parquet") else TensorPart
     return kind(folder, part, width)
@@ -156,7 +156,7 @@ def verify(folder: Folder, part: Part) -> None:
 
 @contextmanager
 def local_copy(folder: Folder, file: str) -> Iterator[Path]:
-    """Yield a file of a folder as one of this machine, copied where it is elsewhere."""
+    """Yield a local copy of a file, or the file itself if it is on this machine."""
     if isinstance(folder, LocalFolder):
         yield folder.path / file
         return
@@ -169,7 +169,7 @@ def local_copy(folder: Folder, file: str) -> Iterator[Path]:
 
 @contextmanager
 def damaged_is_said() -> Iterator[None]:
-    """Turn a damaged safetensors file into a sentence."""
+    """Turn errors of a damaged safetensors file into an InputError."""
     try:
         yield
     except DamagedTensors as error:
@@ -179,7 +179,7 @@ def damaged_is_said() -> Iterator[None]:
 def _check(features: tuple[int, ...], labels: tuple[int, ...], wanted: tuple[int, int]) -> None:
     if features != wanted or labels != wanted[:1]:
         raise InputError(
-            f"it has features {list(features)} and labels {list(labels)}, and the index says {list(wanted)}."
+            f"it has features {list(features)} and labels {list(labels)}, but the index says {list(wanted)}."
         )
 
 

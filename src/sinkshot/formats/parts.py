@@ -7,7 +7,7 @@
       part-00001.safetensors
 
 The folder may be on this machine or at any address of fsspec (`s3://`, `gs://`, `file://`). Opening a bank reads the
-index, the headers and the labels; features are read row by row as they are asked for.
+index, the headers and the labels; features are read row by row, on demand.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def open_parts(path: str | os.PathLike[str]) -> tuple[PartedFeatures, Index, dic
     folder = folder_at(path)
     if not folder.exists(INDEX):
         what = "address" if is_address(os.fsdecode(path)) else "folder"
-        raise InputError(f"{os.fsdecode(path)}: this {what} has no {INDEX}, so it is no bank in parts.")
+        raise InputError(f"{os.fsdecode(path)}: this {what} has no {INDEX}, so it is not a bank in parts.")
     with folder.errors_name(INDEX):
         index = _parse(folder.content(INDEX, limits.JSON))
     base = {}
@@ -189,7 +189,7 @@ def read(path: str | os.PathLike[str]) -> BankContent:
 def write(
     bank: BankContent, path: str | os.PathLike[str], *, store: str, part_rows: int, suffix: str = ".safetensors"
 ) -> Index:
-    """Write a bank in parts of so many rows; the index comes last, so a killed write leaves no bank."""
+    """Write a bank in parts of `part_rows` rows; the index comes last, so a killed write leaves no bank."""
     folder = folder_at(path)
     must_be_free(folder)
     folder.remove(INDEX)  # from here on it is no bank until the new index is written
@@ -212,7 +212,7 @@ def write_index(
     meta: Mapping[str, str],
     base: Mapping[str, NDArray[np.float32]],
 ) -> Index:
-    """Make a bank of parts that are there: write the base means, then the index."""
+    """Turn existing parts into a bank: write the base means, then the index."""
     index = Index(width, store, tuple(class_names), dict(meta), tuple(parts))
     if base:
         from safetensors.numpy import save_file
@@ -240,7 +240,7 @@ def part_name(number: int, suffix: str = ".safetensors") -> str:
 
 
 def must_be_free(folder: Folder) -> None:
-    """Refuse a folder that holds something else than the parts of an unfinished or older bank."""
+    """Refuse a folder that holds anything but the parts of an unfinished or older bank."""
     names = (name for name in folder.names() if name not in (INDEX, BASE) and not name.startswith(".sinkshot-"))
     if others := [name for name in names if not _PART.fullmatch(name)]:
         raise InputError(f"{folder.address} holds other files ({others[0]!r}); give an empty or new folder.")
@@ -253,7 +253,7 @@ def _text(index: Index) -> str:
 
 
 def _parse(text: bytes) -> Index:
-    """Read an index, and check everything that it says against itself."""
+    """Read an index and check that it is consistent."""
     found = texts.json_object(text, "the index")
     if found.get("kind") != KIND:
         raise InputError("it is not the index of a bank in parts.")

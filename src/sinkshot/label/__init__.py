@@ -13,7 +13,7 @@ from typing import Any
 
 
 class _CallablePackage(ModuleType):
-    """A package of the name of its one function, which is called like it."""
+    """Makes the package callable: `sinkshot.label(...)` calls `sinkshot.label.run.label`."""
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         from sinkshot.label.run import label

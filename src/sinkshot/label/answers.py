@@ -20,7 +20,7 @@ MOST_LEFT_OUT = 1_000  # things left out that the summary names
 
 
 def labels_csv(items: Items, answers: Answers | None) -> bytes:
-    """Return labels.csv: one line for every item, in input order; without answers, labels are there to be filled in."""
+    """Return labels.csv: one line for every item, in input order; without answers the labels are empty."""
     written = safe_path if items.column == "file_name" else safe_text
     if answers is None:
         return write_rows((items.column, *COLUMNS), [(written(name), *[""] * len(COLUMNS)) for name in items.names])
@@ -113,5 +113,5 @@ def _probabilities(path: Path, items: Items, answers: Answers) -> None:
     columns: dict[str, Any] = {items.column: list(items.names), "unknown": np.asarray(answers.unknown, np.float32)}
     for number, name in enumerate(answers.classes):
         columns[f"class: {name}"] = np.asarray(answers.probabilities[:, number], np.float32)
-    with replacing(path) as temporary, temporary.open("wb") as file:  # pyarrow takes names in UTF-8 alone
+    with replacing(path) as temporary, temporary.open("wb") as file:  # pyarrow accepts only UTF-8 names
         parquet.write_table(pyarrow.table(columns), file)

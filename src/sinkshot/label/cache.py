@@ -1,6 +1,6 @@
-"""Features that were computed before, kept by the content of each item and of the encoder, in one SQLite file.
+"""A cache of features in one SQLite file, keyed by the content of each item and of the encoder.
 
-A second run only classifies; a changed or added item costs only itself; a killed run resumes after its last batch.
+A second run only classifies; only changed or added items are encoded; a killed run resumes after its last batch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SCHEMA = """
 create table if not exists features (encoder text, item blob, vector blob, primary key (encoder, item)) without rowid;
 create table if not exists files (path blob primary key, size integer, modified integer, item blob) without rowid;
 """
-_AT_ONCE = 500  # questions in one query
+_AT_ONCE = 500  # items per query
 Digest = bytes
 
 
@@ -42,19 +42,19 @@ class FeatureCache:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Turn what SQLite raises, whose file may be damaged or in use, into an InputError."""
+        """Turn errors of SQLite (a damaged file, a locked one) into an InputError."""
         try:
             yield
         except InputError:
             raise
         except (OSError, sqlite3.Error, ValueError) as error:  # a damaged name or text is not UTF-8
             raise InputError(
-                f"features cannot be kept in {self.file} ({getattr(error, 'strerror', None) or error}); choose "
+                f"features cannot be cached in {self.file} ({getattr(error, 'strerror', None) or error}); choose "
                 "another folder with --cache, or remove that file."
             ) from None
 
     def of_file(self, path: Path) -> Digest:
-        """Return the digest of a file's content, read anew only where its size or time of change differ."""
+        """Return the digest of a file's content, read again only if its size or modification time has changed."""
         facts, key = path.stat(), os.fsencode(os.path.abspath(path))
         with self._told():
             row = self._database.execute("select size, modified, item from files where path = ?", (key,)).fetchone()
@@ -68,7 +68,7 @@ class FeatureCache:
         return digest
 
     def known(self, items: Sequence[Digest]) -> dict[Digest, NDArray[np.float32]]:
-        """Return the features that are there, by digest."""
+        """Return the cached features, by digest."""
         found: dict[Digest, NDArray[np.float32]] = {}
         for at in range(0, len(items), _AT_ONCE):
             part = items[at : at + _AT_ONCE]
@@ -87,7 +87,7 @@ class FeatureCache:
             self._database.commit()
 
     def _is_vector(self, value: object) -> bool:
-        """Whether a value is features of this encoder; what is not is computed again."""
+        """Whether a stored value is a vector of this encoder; anything else is computed again."""
         if not isinstance(value, bytes) or len(value) != 4 * self.width:
             return False
         return bool(np.isfinite(np.frombuffer(value, np.float32)).all())

@@ -40,7 +40,7 @@ class Suspicion:
 
 @dataclass(frozen=True)
 class Answers:
-    """What is said of each item."""
+    """The answer for each item."""
 
     classes: tuple[str, ...]
     probabilities: Floats  # [n, classes], which class, if any
@@ -93,7 +93,7 @@ def classify(
     next_count : int
         How many items to suggest for labelling next.
     stage : callable, optional
-        Called with what is being done.
+        Called with the name of each step as it begins.
     neighbours : PoolNeighbours, optional
         Of these features; makes later calls with other labels quicker.
     """
@@ -167,7 +167,7 @@ def chain_for(method: str, features: Floats, labels: Sequence[str | None]) -> st
 
 
 def by_model(items: Items, features: Floats, model: FewShotClassifier, unknown: float | None) -> Answers:
-    """Label new items by a classifier that was fitted before; labels that they have are kept."""
+    """Label new items with a classifier that was fitted before; items that have a label keep it."""
     probabilities = model.predict_proba(features)
     rejects = unknown is not None and model.can_reject
     unknowns = model.predict_unknown(features) if rejects else np.zeros(len(items))
@@ -190,7 +190,7 @@ def labels_and_sources(
 
 
 def suspicious_labels(items: Items, model: FewShotClassifier, features: Floats) -> tuple[Suspicion, ...]:
-    """Return the given labels that the rest contradicts, the surest contradiction first; nothing is changed."""
+    """Return the given labels that the rest of the pool contradicts, the clearest first; nothing is changed."""
     rows = np.array([i for i, label in enumerate(items.labels) if label not in (None, OUTSIDER)])
     left_out = model.left_out_distributions_[rows]  # [l, classes]
     names = np.asarray(model.classes_).astype(str)

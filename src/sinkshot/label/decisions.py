@@ -68,7 +68,7 @@ def standing(decisions: Iterable[Decision]) -> list[Decision]:
 
 
 def put_onto(items: Items, decisions: Sequence[Decision]) -> tuple[Items, dict[int, frozenset[str]]]:
-    """Return items with the labels that were decided, and the classes that were ruled out; last words count."""
+    """Return items with the labels that were decided, and the classes that were ruled out; the last decision counts."""
     numbers = {name: number for number, name in enumerate(items.names)}
     labels, accepted = list(items.labels), items.accepted.copy()
     ruled_out: dict[int, frozenset[str]] = {}
@@ -160,10 +160,10 @@ class DecisionLog:
         for one in standing(self.decisions):
             if one.number == number and one.kind != "draw":
                 return one
-        raise InputError(f"decision {number} is not there, or was undone before.")
+        raise InputError(f"decision {number} does not exist, or was undone already.")
 
     def _write(self, line: bytes) -> None:
-        """Append a line as a whole: of a write that fails, nothing stays."""
+        """Append a line; if the write fails, cut off what was written of it."""
         size = os.fstat(self._file).st_size
         try:
             if os.write(self._file, line) != len(line):
@@ -188,7 +188,7 @@ def _parsed(path: Path) -> tuple[list[Decision], int]:
     found = [_decision(line, f"{path}, line {number}") for number, line in enumerate(written[:whole].splitlines(), 1)]
     for number, one in enumerate(found, 1):
         if one.number != number:
-            raise InputError(f"{path}, line {number} has the number {one.number}; a line is missing or stands twice.")
+            raise InputError(f"{path}, line {number} has the number {one.number}; a line is missing or duplicated.")
     return found, whole
 
 
@@ -198,12 +198,12 @@ def _decision(line: bytes, where: str) -> Decision:
         given = {**told, "items": tuple(told.get("items", ())), "predicted": tuple(told.get("predicted", ()))}
         decision = Decision(**given)
     except TypeError:
-        raise InputError(f"{where} is damaged: {', '.join(map(str, told))} are not the parts of a decision.") from None
+        raise InputError(f"{where} is damaged: {', '.join(map(str, told))} are not the fields of a decision.") from None
     texts = (decision.id, decision.time, decision.label, *decision.items, *decision.predicted)
     if decision.kind not in get_args(Kind) or not all(isinstance(text, str) for text in texts):
         raise InputError(f"{where} is damaged: it is not a decision.")
     if not all(type(number) is int for number in (decision.number, decision.of)):
-        raise InputError(f"{where} is damaged: its number is not a whole one.")
+        raise InputError(f"{where} is damaged: its number is not an integer.")
     return decision
 
 

@@ -1,4 +1,4 @@
-"""From items to features: what the cache does not hold is encoded in batches, decoding beside the network."""
+"""From items to features: items that are not cached are encoded in batches, and decoded while the network runs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def encode(
     cache : FeatureCache
         Of this encoder.
     progress : callable, optional
-        Called with the number of items done and of all.
+        Called with the numbers of items done and in total.
     """
     digests, left_out = _digests(items, cache)
     found = cache.known([digest for digest in digests if digest is not None])
@@ -111,7 +111,7 @@ def _pixels(path: Path, shape: ImageInput) -> NDArray[np.uint8]:
     with picture(path) as image, room_for(image.width * image.height):
         if image.format == "JPEG":
             side = round(shape.size / shape.crop)
-            image.draft("RGB", (2 * side, 2 * side))  # decode no larger than is needed
+            image.draft("RGB", (2 * side, 2 * side))  # decode at no larger a size than needed
         return shape.prepared(image)
 
 
@@ -119,10 +119,11 @@ def _checked(features: Any, encoder: Encoder, count: int) -> NDArray[np.float32]
     values = np.asarray(features, dtype=np.float32)
     if values.shape != (count, encoder.width):
         raise InputError(
-            f"the encoder {encoder.name} gave {values.shape} for {count} items, not {(count, encoder.width)}."
+            f"the encoder {encoder.name} returned an array of shape {values.shape} for {count} items; "
+            f"{(count, encoder.width)} is expected."
         )
     if not np.isfinite(values).all():
-        raise InputError(f"the encoder {encoder.name} gave features that are not finite.")
+        raise InputError(f"the encoder {encoder.name} returned features that are not finite.")
     return values
 
 

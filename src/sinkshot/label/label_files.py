@@ -19,7 +19,7 @@ _MOST_TOLD = 20
 
 @dataclass(frozen=True)
 class Given:
-    """A label of a file and where it stands."""
+    """A label in a file, and its line."""
 
     label: str
     line: int
@@ -27,7 +27,7 @@ class Given:
 
 
 def read(path: Path) -> dict[str, Given]:
-    """Read the labels of a file by name; rows without a label, and predicted ones of ours, are passed over."""
+    """Read the labels of a file by name; rows without a label, and predicted ones of ours, are skipped."""
     header, rows = read_rows(path)
     key = next((name for name in KEYS if name in header), None)
     if key is None or "label" not in header:
@@ -63,7 +63,7 @@ def put_onto(items: Items, path: Path) -> Items:
     for name, label in given.items():
         number = numbers.get(name, numbers.get(printable_lines(name)))
         if number is None:
-            missing.append(LeftOut(name, f"line {label.line} of {path.name} labels it, and it is not there"))
+            missing.append(LeftOut(name, f"line {label.line} of {path.name} labels it, but there is no such item"))
             continue
         before = labels[number]
         if before is not None and printable_lines(before) != printable_lines(label.label):
@@ -75,7 +75,7 @@ def put_onto(items: Items, path: Path) -> Items:
     if missing and len(missing) == len(given):
         example = next(iter(items.names), "none")
         raise InputError(
-            f"none of the {len(given):,} names in {path} is an item; it names {missing[0].name!r}, items are called "
+            f"none of the {len(given):,} names in {path} is an item; it names {missing[0].name!r}, items have names "
             f"such as {example!r}. Paths are relative to the folder that is labelled."
         )
     return replace(

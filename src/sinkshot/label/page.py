@@ -1,4 +1,4 @@
-"""The page of `label`: what was found, to look at. One file, nothing external, no script."""
+"""The report of `label` as a web page: one file, nothing external, no script."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Card:
 
 @dataclass(frozen=True)
 class Accepted:
-    """How many labels are at least so sure, and how many of them the confidences expect to be right."""
+    """How many labels reach a confidence, and what share of them is expected to be right."""
 
     threshold: float
     count: int
@@ -181,7 +181,7 @@ class _Cards:
         self.ranked = answers.ranked
 
     def card(self, row: int) -> Card:
-        """Return the card of an item; one that is not sure has its next best class too."""
+        """Return the card of an item; with its second best class if it is uncertain."""
         items, answers = self.items, self.answers
         own, second, chance = float(self.confidence[row]), "", 0.0
         rejected = not answers.labels[row]

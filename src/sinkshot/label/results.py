@@ -46,7 +46,7 @@ class Labelled:
     features: NDArray[Any]
 
     def to_frame(self) -> Any:
-        """Return one row an item as a pandas data frame, with the columns of labels.csv.
+        """Return one row per item as a pandas data frame, with the columns of labels.csv.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""`sinkshot.label`: an input, a few labels, and out comes a label for everything else."""
+"""`sinkshot.label`: from an input and a few labels to a label for everything else."""
 
 from __future__ import annotations
 
@@ -78,16 +78,16 @@ def label(
     export : tuple of str, optional
         Further forms to write there: "label-studio", "folders", "huggingface".
     cache : path, optional
-        The folder in which features are kept; beside the input unless said.
+        The folder in which features are cached; by default beside the input.
     save : path, optional
         A safetensors file that keeps the fitted classifier, for items that come later.
     model : path, optional
-        A classifier that `save` kept: items are labelled by it, and none needs a label.
+        A classifier that `save` wrote: it labels the items, and none needs a label.
     workers, scheduler : int or str, optional
         Encode and label on so many processes of this machine, or on the Dask cluster of a scheduler, in parts: for more
         than one machine's memory holds. The object that is returned is then a sample of the items.
     tell, progress, stage : callable, optional
-        Called with sentences, with the number of items encoded and of all, and with what is being done.
+        Called with messages, with the numbers of items encoded and in total, and with the name of each step.
     **encoder_options
         Further options of `sinkshot.encoders.load`.
 
@@ -154,7 +154,7 @@ def _with_decisions(items: Items, folder: Path | None, tell: Tell) -> tuple[Item
     """Return items with the decisions of an earlier review, and which classes it ruled out."""
     if folder is None or not (made := reviewed.read(folder / reviewed.NAME)):
         return items, {}
-    tell(f"{folder / reviewed.NAME}: {len(reviewed.standing(made)):,} decisions of a review count")
+    tell(f"{folder / reviewed.NAME}: {len(reviewed.standing(made)):,} decisions of a review are used")
     return reviewed.put_onto(items, made)
 
 
@@ -273,7 +273,7 @@ def features_of(
 
 
 def cache_file(source: Any, cache: str | os.PathLike[str] | None) -> Path:
-    """Return where features of an input are kept: in a hidden folder in or beside it, unless said."""
+    """Return where features of an input are cached: by default in a hidden folder in or beside it."""
     if cache is not None:
         return Path(cache) / NAME
     if not isinstance(source, str | os.PathLike):

@@ -78,7 +78,7 @@ class Pool:
 
 
 def centred(rows: Floats, centre: Floats | None = None) -> Floats:
-    """Return rows [n, d] seen from a centre, by default their mean, and of unit length; a zero row stays zero."""
+    """Return rows [n, d] minus a centre, by default their mean, at unit length; a zero row stays zero."""
     moved = rows - (rows.mean(axis=0) if centre is None else centre)
     length = np.linalg.norm(moved, axis=1, keepdims=True)
     return np.asarray(moved / np.where(length > 0, length, 1))
@@ -101,7 +101,7 @@ class Strategy:
             return []
         chosen = self.function(pool, count)
         if len(set(chosen)) != count or pool.labelled[chosen].any():
-            raise InputError(f"the strategy {self.name} chose rows twice, too few or labelled ones.")
+            raise InputError(f"the strategy {self.name} chose too few rows, a row twice, or a labelled row.")
         return [int(row) for row in chosen]
 
     def _unsure_first(self, pool: Pool, count: int, sure: NDArray[np.bool_]) -> list[int]:

@@ -17,12 +17,12 @@ _LONGEST = 200  # bytes of a name; file systems take 255
 
 
 def write(folder: Path, items: Items, answers: Answers) -> str:
-    """Link every image into the folder of its label; the folder is made anew."""
+    """Link every image into the folder of its label; an older export is replaced."""
     if items.kind != "images":
-        raise InputError(f"folders hold images, and the input holds {items.kind}; leave that export out.")
+        raise InputError(f"--export folders is for images, but the input holds {items.kind}; leave it out.")
     root, fresh = folder / FOLDER, folder / f".{FOLDER}.tmp"
     if root.exists() and not (root / MARK).exists():
-        raise InputError(f"{root} is there and was not made by this export; move it away, or choose another --out.")
+        raise InputError(f"{root} exists and was not made by this export; move it away, or choose another --out.")
     try:
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir()
@@ -41,25 +41,25 @@ def write(folder: Path, items: Items, answers: Answers) -> str:
 
 
 def folder_name(label: str) -> str:
-    """Return a label as the name of one folder, whatever it holds."""
+    """Return a label as a valid folder name, whatever its characters."""
     safe = "".join("_" if character in '/\\:*?"<>|' or ord(character) < 32 else character for character in label)
     return "_" if not safe.strip(". ") else _short(safe)
 
 
 def flat_name(name: str) -> str:
-    """Return a relative path as one file name; of a long one, the end."""
+    """Return a relative path as one file name, cut at the front if it is too long."""
     return _short("__".join(PurePosixPath(name).parts)[::-1])[::-1]
 
 
 def _short(name: str) -> str:
-    """The beginning of a name, as far as file systems take it."""
+    """A name cut to the length that file systems accept."""
     while len(name.encode("utf-8")) > _LONGEST:
         name = name[:-1]
     return name
 
 
 def _free(folder: Path, name: str) -> Path:
-    """A path in the folder that nothing has yet: writing to a link would write to the image behind it."""
+    """A path in the folder that is not taken: writing to a link would overwrite the image behind it."""
     path, number = folder / name, 1
     while os.path.lexists(path):
         number += 1

@@ -16,7 +16,7 @@ NAME = "metadata.csv"
 def write(folder: Path, items: Items, answers: Answers) -> str:
     """Write metadata.csv with file_name, label and confidence; rejected images have no label and are left out."""
     if items.kind != "images":
-        raise InputError(f"an image folder holds images, and the input holds {items.kind}; leave that export out.")
+        raise InputError(f"--export huggingface is for images, but the input holds {items.kind}; leave it out.")
     confidence = answers.confidence
     rows = [
         (safe_path(name), safe_text(answers.labels[i]), f"{confidence[i]:.4f}")
@@ -25,4 +25,4 @@ def write(folder: Path, items: Items, answers: Answers) -> str:
     ]
     with replacing(folder / NAME) as temporary:
         temporary.write_bytes(write_rows(("file_name", "label", "confidence"), rows))
-    return f"{folder / NAME} goes into the folder of images: load_dataset('imagefolder', data_dir=...)."
+    return f"copy {folder / NAME} into the folder of images: load_dataset('imagefolder', data_dir=...)."

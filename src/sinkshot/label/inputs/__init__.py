@@ -25,13 +25,13 @@ def read(
     ----------
     source : path or data frame
         A folder of images; `.npz`, `.npy`, `.safetensors`, `.parquet`, `.csv` with embeddings; `.csv`, `.jsonl`,
-        `.parquet` with texts; `.txt`, one text a line; or a data frame of pandas or polars.
+        `.parquet` with texts; `.txt`, one text per line; or a data frame of pandas or polars.
     labels : path, optional
         A label file.
     text : str, optional
         The column that holds texts.
     skip : Path, optional
-        A folder of answers inside a folder of images, which is not looked into.
+        A folder of results inside a folder of images, which is skipped.
     """
     items = _recognised(source, text, skip)
     if not len(items):
@@ -51,7 +51,7 @@ def _recognised(source: Any, text: str | None, skip: Path | None) -> Items:
             raise InputError(f"{path} is a folder of images; --text names a column of a file.")
         return images.read(path, skip)
     if not path.exists():
-        raise InputError(f"there is no file or folder {path} (looked from {Path.cwd()}).")
+        raise InputError(f"there is no file or folder {path} (the working folder is {Path.cwd()}).")
     suffix = path.suffix.lower()
     if suffix == ".txt":
         return texts.read(path)

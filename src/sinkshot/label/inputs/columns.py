@@ -13,7 +13,7 @@ from sinkshot.label.items import unlabelled
 
 
 def checked_features(values: NDArray[Any]) -> NDArray[Any]:
-    """Return features [n, d] as float32 or float64, all finite; the first that is not is named."""
+    """Return features [n, d] as float32 or float64, all finite; an error names the first that is not."""
     if values.ndim != 2 or 0 in values.shape or values.dtype.kind not in "fiub":
         raise InputError(
             f"features have shape {values.shape} and type {values.dtype}; numbers [rows, columns] expected."
@@ -32,7 +32,7 @@ def as_labels(values: Any, count: int, class_names: Sequence[str] = ()) -> tuple
     if values is None:
         return unlabelled(count)
     if len(values) != count:
-        raise InputError(f"there are {count:,} rows of features but {len(values):,} labels; give one label a row.")
+        raise InputError(f"there are {count:,} rows of features but {len(values):,} labels; give one label per row.")
     return tuple(_as_label(value, class_names) for value in values)
 
 
@@ -64,10 +64,10 @@ def as_names(values: Any, count: int) -> tuple[str, ...]:
     if values is None:
         return tuple(str(number) for number in range(count))
     if len(values) != count:
-        raise InputError(f"there are {count:,} rows but {len(values):,} ids; give one id a row.")
+        raise InputError(f"there are {count:,} rows but {len(values):,} ids; give one id per row.")
     names = tuple(str(value) for value in values)
     if len(set(names)) < count:
         seen: set[str] = set()
         double = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise InputError(f"the id {double!r} stands twice; ids must tell rows apart.")
+        raise InputError(f"the id {double!r} occurs twice; ids must be unique.")
     return names

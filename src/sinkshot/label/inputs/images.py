@@ -52,7 +52,7 @@ def read(root: Path, skip: Path | None = None) -> Items:
         left_out=tuple(left_out),
         notices=(
             *(_NOTICE.format(name, POOL[0]) for name in sorted(pools)),
-            *(f"the folder {name}/ holds answers of an earlier run and is not looked into." for name in answers),
+            *(f"the folder {name}/ holds the results of an earlier run and is skipped." for name in answers),
         ),
         root=root,
         column="file_name",
@@ -78,7 +78,7 @@ def _holds_answers(folder: Path) -> bool:
 
 
 def _files(root: Path, skip: Path | None, left_out: list[LeftOut], answers: list[str]) -> Iterator[Path]:
-    """Yield files below a folder in the order of their names; each folder once, whatever links lead to it."""
+    """Yield files below a folder in the order of their names; each folder once, even if several links lead to it."""
     seen: set[tuple[int, int]] = set()
     skipped = None if skip is None else skip.resolve()
 

@@ -96,7 +96,7 @@ def _stacked(rows: Any, what: str) -> NDArray[Any]:
         with np.errstate(over="ignore"):
             return np.stack([np.asarray(row, dtype=np.float32) for row in rows])
     except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"{what} do not hold numbers alone ({error!s:.80}).") from None
+        raise InputError(f"{what} do not hold only numbers ({error!s:.80}).") from None
 
 
 def _holds_lists(values: Any) -> bool:
@@ -129,7 +129,7 @@ def _json_lines(path: Path) -> Table:
     rows = list(_objects(path))
     names = list(dict.fromkeys(name for row in rows for name in row))
     texts.must_be_narrow(len(names), path)
-    need = _CELL * len(rows) * len(names)  # a key that one row has alone is a column for all
+    need = _CELL * len(rows) * len(names)  # a key of a single row is a column for all rows
     admit(need, path.stat().st_size, f"{path}: a table of {len(rows):,} rows and {len(names):,} columns")
     return {name: np.array([row.get(name) for row in rows] + [None], dtype=object)[:-1] for name in names}
 
@@ -140,7 +140,7 @@ def _objects(path: Path) -> Iterator[dict[str, Any]]:
             continue
         found = texts.json_value(line, f"{path}, line {number}")
         if not isinstance(found, dict):
-            raise InputError(f"{path}, line {number} is not a JSON object; one object a line is expected.")
+            raise InputError(f"{path}, line {number} is not a JSON object; one object per line is expected.")
         yield found
 
 

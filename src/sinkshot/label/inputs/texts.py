@@ -1,4 +1,4 @@
-"""Plain text: one text a line, known by its line number."""
+"""Plain text: one text per line, identified by its line number."""
 
 from __future__ import annotations
 
