@@ -140,7 +140,8 @@ def label_rows(
         stage("writing answers")
         totals = write_answers(rows, found, unknown, folder, work)
         sample = sampled(rows, found)
-    labelled = summarised(rows, sample, totals, pool.chain, method, unknown, next_count, facts or {}, stage)
+    told = {**(facts or {}), "seconds": {what: round(spent, 1) for what, spent in work.seconds.items()}}
+    labelled = summarised(rows, sample, totals, pool.chain, method, unknown, next_count, told, stage)
     if folder is not None:
         stage("writing report.html")
         write_summary(folder, labelled)

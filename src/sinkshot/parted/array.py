@@ -36,6 +36,10 @@ class Expression:
         """Compute the values of a part."""
         raise NotImplementedError
 
+    def files(self) -> set[Stored]:
+        """Return the files that it reads."""
+        raise NotImplementedError
+
 
 @dataclass(eq=False)
 class Stored(Expression):
@@ -48,6 +52,10 @@ class Stored(Expression):
         """Read the values of a part."""
         begin, end = layout.starts[part : part + 2]
         return read_rows(self.path, self.width, begin, end).T[None]
+
+    def files(self) -> set[Stored]:
+        """Return the file itself."""
+        return {self}
 
 
 @dataclass(eq=False)
@@ -64,6 +72,11 @@ class Applied(Expression):
         with np.errstate(all="ignore"):
             return self.function(*values, **self.options)
 
+    def files(self) -> set[Stored]:
+        """Return the files of all arguments."""
+        inner = (argument for argument in self.arguments if isinstance(argument, Expression))
+        return set().union(*(one.files() for one in inner))
+
 
 @dataclass(eq=False)
 class Joined(Expression):
@@ -75,6 +88,10 @@ class Joined(Expression):
     def computed(self, layout: Layout, part: int, memo: dict[int, Floats]) -> Floats:
         """Return the values of the supports, or compute those of a part of the queries."""
         return self.of_supports if part == 0 else self.of_queries.block(layout, part, memo)
+
+    def files(self) -> set[Stored]:
+        """Return the files of the queries' values."""
+        return self.of_queries.files()
 
 
 class PartedArray:
@@ -136,7 +153,7 @@ class PartedArray:
             StoreJob(self.expression, self.layout, parts, target.stored().path)
             for parts in self.work.groups(self.parts())
         ]
-        self.work.map(store, jobs)
+        self.work.map(store, jobs, size=self.read_size())
         return target
 
     def stored(self) -> Stored:
@@ -145,10 +162,14 @@ class PartedArray:
         assert isinstance(expression, Stored)
         return expression
 
+    def read_size(self) -> int:
+        """Return the bytes that are read to compute the array."""
+        return 4 * self.layout.rows * sum(file.width for file in self.expression.files())
+
     def reduced(self, how: str, axes: tuple[int, ...]) -> Floats:
         """Return sums or maxima over axes that include the rows, with those axes kept."""
         jobs = [ReduceJob(self.expression, self.layout, parts, how, axes) for parts in self.work.groups(self.parts())]
-        partial = [value for values in self.work.map(reduce, jobs) for value in values]
+        partial = [value for values in self.work.map(reduce, jobs, size=self.read_size()) for value in values]
         total = np.max(partial, axis=0) if how == "max" else np.sum(partial, axis=0, dtype=np.float64)
         return np.asarray(total, dtype=partial[0].dtype)
 

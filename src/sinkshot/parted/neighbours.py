@@ -26,6 +26,7 @@ Floats = NDArray[Any]
 CELLS_SEARCHED = 32  # nearest cells of each row whose rows are compared: 99.8 % of the neighbours, see docs/scale.md
 CELLS_NEAR = 128  # cells near a cell, among which its rows choose those
 LISTED_OF_SUPPORTS = 32  # nearest queries of each support that are kept
+_LINK_BYTES = 80  # of the graph for a row, about
 _CELLS_KEPT = 160  # rows of so many cells are kept in memory by a worker
 
 
@@ -54,7 +55,8 @@ class PartedGraph:
             target = new_array(self.work, self.layout, own.shape[-2], of_queries=False)
             jobs = [SmoothJob(self.layout, parts, own.stored(), mixed.stored(), target.stored().path, spread)
                     for parts in self.work.groups(own.parts())]  # fmt: skip
-            self.work.map(smoothed_part, jobs)
+            read = self.layout.rows * (8 * own.shape[-2] + _LINK_BYTES)
+            self.work.map(smoothed_part, jobs, size=read)
             mixed = target
         return mixed
 
@@ -103,8 +105,8 @@ def neighbour_graph(
     jobs_of_links = [
         LinkJob(layout, parts, root.stored().path, cuts) for parts in work.groups(range(len(layout.sizes) + 1))
     ]
-    work.map(linked, jobs_of_links)
-    work.map(scaled, jobs_of_links)
+    work.map(linked, jobs_of_links, shown="linking neighbours")
+    work.map(scaled, jobs_of_links, shown="linking neighbours")
     for part in range(len(layout.sizes) + 1):
         for name in ("edges", "links"):
             layout.path(f"{name}-{part}").unlink(missing_ok=True)

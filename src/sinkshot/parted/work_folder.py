@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from sinkshot.workers import crew, each, package_version
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 Progress = Callable[[str, int, int], None]  # what is being done, parts done, parts in all
+_SMALL = 16 << 20  # bytes
 _TASKS = 2  # per worker in a pass, so that the slowest costs little
 
 
@@ -58,22 +60,34 @@ class WorkFolder:
         self.path, self.client = path, client
         self._progress = progress or (lambda *_: None)
         self._numbers = count()
-        self.stage = "labelling"
+        self.seconds: dict[str, float] = {}  # spent in each kind of pass
 
     @property
     def workers(self) -> int:
         """How many jobs run at the same time."""
         return cores() if self.client is None else max(1, len(self.client.nthreads()))
 
-    def map(self, function: Callable[[Job], Result], jobs: Sequence[Job], *, shown: str = "") -> list[Result]:
-        """Return the results of all jobs, in order; `shown` reports progress under that name."""
-        if self.client is None:
+    def map(
+        self, function: Callable[[Job], Result], jobs: Sequence[Job], *, shown: str = "", size: int | None = None
+    ) -> list[Result]:
+        """Return the results of all jobs, in order.
+
+        `shown` reports progress under that name. Jobs that together read no more than a few megabytes, where `size`
+        says so, are done here: sending them would take longer.
+        """
+        began = time.monotonic()
+        if size is not None and size <= _SMALL:
+            results = [function(job) for job in jobs]
+        elif self.client is None:
             with ONE_BLAS_THREAD:
-                return list(self._told(shown, in_order(function, jobs, self.workers), len(jobs)))
-        numbered = list(enumerate(jobs))
-        found = each(self.client, _Numbered(function), numbered)
-        results = dict(pair for _, pair in self._told(shown, found, len(jobs)))
-        return [results[number] for number in range(len(jobs))]
+                results = list(self._told(shown, in_order(function, jobs, self.workers), len(jobs)))
+        else:
+            found = each(self.client, _Numbered(function), list(enumerate(jobs)))
+            numbered = dict(pair for _, pair in self._told(shown, found, len(jobs)))
+            results = [numbered[number] for number in range(len(jobs))]
+        what = shown or "passes of the method"
+        self.seconds[what] = self.seconds.get(what, 0.0) + time.monotonic() - began
+        return results
 
     def groups(self, parts: Sequence[int]) -> list[tuple[int, ...]]:
         """Divide parts into groups of neighbours, a job each: a few per worker."""

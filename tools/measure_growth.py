@@ -1,0 +1,131 @@
+"""Measure how labelling and extraction grow with the number of workers, one thread each.
+
+Strong growth: the same pool by 1, 2, 4, ... workers. Weak growth: as many rows for each worker. A line of JSON for
+each run; `tools/plot_growth.py` draws them for docs/scale.md.
+
+    python tools/measure_growth.py work --rows 200000 --each 25000 --images 3000 > growth.jsonl
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+from make_large_pool import make
+
+import sinkshot
+from sinkshot.label.in_parts import label_rows, rows_of_bank
+
+
+def pool_of(folder: Path, rows: int, workers: int) -> str:
+    """Make a pool of so many rows, in at least two parts a worker, if it is not there yet."""
+    path = folder / f"pool-{rows}-{workers}"
+    if not path.exists():
+        part_rows = 10_000 * max(1, rows // (20_000 * workers))
+        make(sinkshot.load("cifar-fs_wrn-28-10_novel"), path, rows, 5, part_rows, 0)
+    return str(path)
+
+
+def labelling(folder: Path, rows: int, workers: int) -> dict[str, Any]:
+    """Label a pool; the time includes all but the start of the workers."""
+    found = label_rows(rows_of_bank(pool_of(folder, rows, 16)), method="sinkshot", unknown=0.5, next_count=0, out=None,
+                       cache=folder / "cache", workers=workers)  # fmt: skip
+    return {"seconds": found.summary["seconds"], "counts": found.summary["counts"]}
+
+
+def network(folder: Path) -> Path:
+    """Write the weights of a small network of ours."""
+    import torch
+
+    from sinkshot.backbones import checkpoints
+    from sinkshot.backbones.networks import build
+
+    path = folder / "resnet12.safetensors"
+    if not path.exists():
+        torch.manual_seed(0)
+        made = build("resnet12")
+        made(torch.randn(8, 3, 64, 64))
+        checkpoints.save(made, path, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
+    return path
+
+
+def photos_of(folder: Path, images: int) -> Path:
+    """Write images of noise, if they are not there yet."""
+    from PIL import Image
+
+    path = folder / f"photos-{images}"
+    if not path.exists():
+        draw = np.random.default_rng(0)
+        for number in range(images):
+            place = path / f"class-{number % 10}"
+            place.mkdir(parents=True, exist_ok=True)
+            pixels = draw.integers(0, 256, (96, 96, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(place / f"{number}.jpg", quality=90)
+    return path
+
+
+def extraction(folder: Path, images: int, workers: int) -> dict[str, Any]:
+    """Extract features of all images into a bank in parts, on processors."""
+    import shutil
+
+    from sinkshot.backbones import datasets
+    from sinkshot.encoders.extract_parts import EncoderChoice, extract_parts
+
+    choice = EncoderChoice(network(folder), (("size", 64),))
+    listed = datasets.load(photos_of(folder, images), size=64)
+    out = folder / "extracted"
+    shutil.rmtree(out, ignore_errors=True)
+    part_rows = max(1, images // 64)
+    extract_parts(choice, listed, str(out), part_rows=part_rows, workers=workers, device="cpu", batch=part_rows)
+    return {}
+
+
+def measured(kind: str, growth: str, size: int, workers: int, run: Callable[[], dict[str, Any]]) -> None:
+    """Run and print a line."""
+    began = time.monotonic()
+    found = run()
+    line = {"kind": kind, "growth": growth, "size": size, "workers": workers, "wall": time.monotonic() - began, **found}
+    print(json.dumps(line), flush=True)
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="where to keep pools and files of the runs")
+    parser.add_argument("--rows", type=int, default=200_000, help="rows of the pool for strong growth; 0: none")
+    parser.add_argument("--each", type=int, default=25_000, help="rows for each worker for weak growth; 0: none")
+    parser.add_argument("--images", type=int, default=3_000, help="images for extraction; 0: none")
+    parser.add_argument("--workers", default="1,2,4,8,16", help="numbers of workers")
+    asked = parser.parse_args()
+    asked.folder.mkdir(parents=True, exist_ok=True)
+    counts = [int(number) for number in asked.workers.split(",")]
+    if max(counts) > (os.cpu_count() or 1):
+        print(f"this machine has {os.cpu_count()} cores", file=sys.stderr)
+    folder = asked.folder.resolve()
+    if asked.rows:
+        pool_of(folder, asked.rows, 16)
+    if asked.images:
+        network(folder), photos_of(folder, asked.images)
+    for workers in reversed(counts):  # the quickest first: a limit of time cuts the others
+        if asked.rows:
+            measured("label", "strong", asked.rows, workers, lambda w=workers: labelling(folder, asked.rows, w))  # type: ignore[misc]
+        if asked.images:
+            measured("extract", "strong", asked.images, workers, lambda w=workers: extraction(folder, asked.images, w))  # type: ignore[misc]
+    for workers in counts:
+        rows = asked.each * workers
+        if rows:
+            pool_of(folder, rows, 16)
+            measured("label", "weak", rows, workers, lambda w=workers, r=rows: labelling(folder, r, w))  # type: ignore[misc]
+
+
+if __name__ == "__main__":
+    main()
