@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -119,8 +120,18 @@ def test_a_process_that_always_ends_is_left_alone_until_the_next_decision(proces
 
 
 @linux
+def test_it_ends_with_a_killed_server_at_once():
+    program = "from sinkshot.review.fit_process import FitProcess as F; print(F().pid, flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        fitting = int(server.stdout.readline())
+        assert Path(f"/proc/{fitting}").exists()
+        server.kill()
+    until(lambda: not Path(f"/proc/{fitting}").exists())
+
+
+@linux
 @pytest.mark.slow
-def test_a_review_outlives_its_process_and_the_process_no_review(photos, tmp_path, start):
+def test_a_review_outlives_its_process_and_ends_it_after_ctrl_c(photos, tmp_path, start):
     server = start(photos, tmp_path / "labels")
     before = server.fitted()
     (fitting,) = children(server.process.pid)
@@ -135,11 +146,6 @@ def test_a_review_outlives_its_process_and_the_process_no_review(photos, tmp_pat
     after = server.fitted(1)
     assert after["fit"]["number"] > before["fit"]["number"]
     assert after["trouble"] == ""
-    (fitting,) = children(server.process.pid)
-    server.kill()
-    until(lambda: not Path(f"/proc/{fitting}").exists())
-    server = start(photos, tmp_path / "labels")
-    server.fitted(1)
     (fitting,) = children(server.process.pid)
     code, said = server.interrupt()
     assert (code, "Traceback" in said) == (0, False)

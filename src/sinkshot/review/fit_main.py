@@ -15,20 +15,22 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sinkshot.errors import InputError
-from sinkshot.estimators.pool_neighbours import PoolNeighbours
 from sinkshot.label.classifier import Answers, classify, what_to_label_next
 from sinkshot.label.items import OUTSIDER, Items
 from sinkshot.review.fit_process import Setup
 from sinkshot.review.likeness import Likeness
 from sinkshot.selection import first_rows
 
-NICE = 10  # how much lower the priority of this process is: answers and the browser come first
+if TYPE_CHECKING:
+    from sinkshot.estimators.pool_neighbours import PoolNeighbours
+
+NICE = 5  # how much lower the priority of this process is: a third of the server's and the browser's share
 Labels = tuple[str | None, ...]
 
 
@@ -42,13 +44,15 @@ class Work:
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
-        self.neighbours = PoolNeighbours()
+        self._neighbours: PoolNeighbours | None = None
         self.newest: Answers | None = None
         self._likeness: Likeness | None = None
 
     def fit(self, labels: Labels, accepted: NDArray[np.bool_]) -> Answers:
         """Return the answers for all items, without the classifier, which stays here."""
-        setup = self.setup
+        from sinkshot.estimators.pool_neighbours import PoolNeighbours
+
+        setup, self._neighbours = self.setup, self._neighbours or PoolNeighbours()
         items = Items("embeddings", ("",) * len(labels), labels, accepted)
         self.newest = classify(
             items,
@@ -56,7 +60,7 @@ class Work:
             method=setup.method,
             unknown=setup.unknown,
             next_count=0,
-            neighbours=self.neighbours,
+            neighbours=self._neighbours,
         )
         return replace(self.newest, model=None)
 
@@ -82,17 +86,23 @@ def main() -> None:
         os.nice(NICE)
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints must not get into the answers
+    fits, searches, writing = ThreadPoolExecutor(1), ThreadPoolExecutor(1), threading.Lock()
+    fits.submit(_import_what_is_slow)  # meanwhile this thread sees the end of the input
     try:
         work = Work(pickle.load(requests))
-        fits, searches, writing = ThreadPoolExecutor(1), ThreadPoolExecutor(1), threading.Lock()
         lanes: dict[str, tuple[ThreadPoolExecutor, Callable[..., Any]]]
         lanes = {"fit": (fits, work.fit), "groups": (fits, work.groups), "next": (searches, work.next)}
         while True:
             what, arguments = pickle.load(requests)
             lane, does = lanes[what]
             lane.submit(_answer, answers, writing, what, does, arguments)
-    except EOFError:
+    except (EOFError, OSError, pickle.UnpicklingError):
         os._exit(0)  # the server has ended: a fit at hand is of no use
+
+
+def _import_what_is_slow() -> None:
+    import sinkshot.estimators.few_shot
+    import sinkshot.label.second_opinion  # noqa: F401
 
 
 def _answer(

@@ -54,7 +54,7 @@ function status() {
   $("trouble").hidden = !lost && !state.trouble;
   $("trouble").textContent = lost
     ? `The server does not answer. ${waiting.length ? `The last ${waiting.length} of your decisions are not saved yet; they are sent once it is back. ` : "All that you decided is saved. "}If it has ended, start the same command again and open the address that it prints.`
-    : state.trouble;
+    : state.trouble.charAt(0).toUpperCase() + state.trouble.slice(1);
 }
 
 const act = {
