@@ -1,7 +1,7 @@
 """Measure how labelling and extraction grow with the number of workers, one thread each.
 
-Strong growth: the same pool by 1, 2, 4, ... workers. Weak growth: as many rows for each worker. A line of JSON for
-each run; `tools/plot_growth.py` draws them for docs/scale.md.
+Workers run before a measurement begins. Strong growth: the same pool by 1, 2, 4, ... workers. Weak growth: as many rows
+for each worker. A line of JSON for each run; `tools/plot_growth.py` draws them for docs/scale.md.
 
     python tools/measure_growth.py work --rows 200000 --each 25000 --images 3000 > growth.jsonl
 """
@@ -14,10 +14,12 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from distributed import LocalCluster
 
 sys.path.insert(0, str(Path(__file__).parent))
 from make_large_pool import make
@@ -25,20 +27,22 @@ from make_large_pool import make
 import sinkshot
 from sinkshot.label.in_parts import label_rows, rows_of_bank
 
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+QUIET = {"host": "127.0.0.1", "dashboard_address": None, "memory_limit": 0, "silence_logs": 40}
 
-def pool_of(folder: Path, rows: int, workers: int) -> str:
-    """Make a pool of so many rows, in at least two parts a worker, if it is not there yet."""
-    path = folder / f"pool-{rows}-{workers}"
+
+def pool_of(folder: Path, rows: int) -> str:
+    """Make a pool of so many rows, in parts of 10,000, if it is not there yet."""
+    path = folder / f"pool-{rows}"
     if not path.exists():
-        part_rows = 10_000 * max(1, rows // (20_000 * workers))
-        make(sinkshot.load("cifar-fs_wrn-28-10_novel"), path, rows, 5, part_rows, 0)
+        make(sinkshot.load("cifar-fs_wrn-28-10_novel"), path, rows, 5, 10_000, 0)
     return str(path)
 
 
-def labelling(folder: Path, rows: int, workers: int) -> dict[str, Any]:
-    """Label a pool; the time includes all but the start of the workers."""
-    found = label_rows(rows_of_bank(pool_of(folder, rows, 16)), method="sinkshot", unknown=0.5, next_count=0, out=None,
-                       cache=folder / "cache", workers=workers)  # fmt: skip
+def labelling(folder: Path, rows: int, scheduler: str) -> dict[str, Any]:
+    """Label a pool."""
+    found = label_rows(rows_of_bank(pool_of(folder, rows)), method="sinkshot", unknown=0.5, next_count=0, out=None,
+                       cache=folder / "cache", scheduler=scheduler)  # fmt: skip
     return {"seconds": found.summary["seconds"], "counts": found.summary["counts"]}
 
 
@@ -73,7 +77,7 @@ def photos_of(folder: Path, images: int) -> Path:
     return path
 
 
-def extraction(folder: Path, images: int, workers: int) -> dict[str, Any]:
+def extraction(folder: Path, images: int, scheduler: str) -> dict[str, Any]:
     """Extract features of all images into a bank in parts, on processors."""
     import shutil
 
@@ -85,7 +89,7 @@ def extraction(folder: Path, images: int, workers: int) -> dict[str, Any]:
     out = folder / "extracted"
     shutil.rmtree(out, ignore_errors=True)
     part_rows = max(1, images // 64)
-    extract_parts(choice, listed, str(out), part_rows=part_rows, workers=workers, device="cpu", batch=part_rows)
+    extract_parts(choice, listed, str(out), part_rows=part_rows, scheduler=scheduler, device="cpu", batch=part_rows)
     return {}
 
 
@@ -111,20 +115,20 @@ def main() -> None:
     if max(counts) > (os.cpu_count() or 1):
         print(f"this machine has {os.cpu_count()} cores", file=sys.stderr)
     folder = asked.folder.resolve()
-    if asked.rows:
-        pool_of(folder, asked.rows, 16)
-    if asked.images:
-        network(folder), photos_of(folder, asked.images)
+    for rows in {20_000, asked.rows, *(asked.each * workers for workers in counts)} - {0}:
+        pool_of(folder, rows)
     for workers in reversed(counts):  # the quickest first: a limit of time cuts the others
-        if asked.rows:
-            measured("label", "strong", asked.rows, workers, lambda w=workers: labelling(folder, asked.rows, w))  # type: ignore[misc]
-        if asked.images:
-            measured("extract", "strong", asked.images, workers, lambda w=workers: extraction(folder, asked.images, w))  # type: ignore[misc]
-    for workers in counts:
-        rows = asked.each * workers
-        if rows:
-            pool_of(folder, rows, 16)
-            measured("label", "weak", rows, workers, lambda w=workers, r=rows: labelling(folder, r, w))  # type: ignore[misc]
+        with LocalCluster(n_workers=workers, threads_per_worker=1, env=ONE_THREAD, **QUIET) as cluster:
+            place = cluster.scheduler_address
+            labelling(folder, 20_000, place)  # workers load what they need
+            if asked.rows:
+                measured("label", "strong", asked.rows, workers, partial(labelling, folder, asked.rows, place))
+            if asked.each:
+                rows = asked.each * workers
+                measured("label", "weak", rows, workers, partial(labelling, folder, rows, place))
+            if asked.images:
+                extraction(folder, 64, place)
+                measured("extract", "strong", asked.images, workers, partial(extraction, folder, asked.images, place))
 
 
 if __name__ == "__main__":

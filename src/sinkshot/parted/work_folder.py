@@ -110,13 +110,14 @@ class WorkFolder:
 
 
 class _Numbered:
-    """Apply a function to the second of a pair."""
+    """Apply a function to the second of a pair, with one thread, so that results do not depend on their number."""
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         self.function = function
 
     def __call__(self, job: tuple[int, Any]) -> tuple[int, Any]:
-        return job[0], self.function(job[1])
+        with ONE_BLAS_THREAD:
+            return job[0], self.function(job[1])
 
 
 @contextmanager
