@@ -3,7 +3,8 @@
     python tools/plot_training.py [--out docs/training.svg]
 
 needs matplotlib (`pip install matplotlib`). Each `data/runs/<name>_metrics.csv` is one line; further runs of a network
-(`-run2`, ...) are thin lines in its colour. A ring marks the step whose weights were kept: the one with the best mean
+(`-run2`, ...) are thin lines in its colour. The two runs of `COMPARED`, which differ in their training, have a picture
+of their own beside it, `training-s2m2.svg`, by minutes. A ring marks the step whose weights were kept: the one with the best mean
 over all of its few-shot accuracies on validation classes.
 """
 
@@ -14,6 +15,7 @@ import csv
 from pathlib import Path
 
 import matplotlib
+import matplotlib.figure
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -21,6 +23,7 @@ import matplotlib.pyplot as plt
 ROOT = Path(__file__).resolve().parents[1]
 ENDING = "_metrics.csv"
 SHOWN = "validation bms-star 1-shot"
+COMPARED = {"cifar-fs_resnet12-s2m2": "S2M2_R", "cifar-fs_resnet12-modern": "modern"}
 Rows = list[dict[str, str]]
 
 
@@ -34,6 +37,8 @@ def main() -> None:
     figure, (upper, lower) = plt.subplots(2, 1, figsize=(7, 5.6), sharex=True, layout="constrained")
     colours: dict[str, str] = {}  # by the name of a network's first run
     for path in sorted((ROOT / "data/runs").glob("*_metrics.csv"), key=lambda path: path.name.removesuffix(ENDING)):
+        if path.name.removesuffix(ENDING) in COMPARED:
+            continue
         rows = read(path)
         measured = [row for row in rows if row[SHOWN]]
         kept = max(measured, key=mean_accuracy)
@@ -50,7 +55,29 @@ def main() -> None:
     lower.set_xlabel("epoch")
     for axes in (upper, lower):
         axes.grid(alpha=0.25)
-    figure.savefig(args.out, dpi=120, metadata={"Date": None} if args.out.suffix == ".svg" else None)
+    save(figure, args.out)
+    compare(args.out.with_stem("training-s2m2"))
+
+
+def compare(out: Path) -> None:
+    """Draw validation accuracy by minutes of two trainings of one network."""
+    figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
+    for name, training in COMPARED.items():
+        measured = [row for row in read(ROOT / "data/runs" / f"{name}{ENDING}") if row[SHOWN]]
+        kept = max(measured, key=mean_accuracy)
+        (line,) = axes.plot(column(measured, "seconds", 1 / 60), column(measured, SHOWN, 100), label=training)
+        ring = {"marker": "o", "markersize": 9, "fillstyle": "none", "color": line.get_color()}
+        axes.plot(column([kept], "seconds", 1 / 60), column([kept], SHOWN, 100), **ring)
+    axes.set_ylabel("BMS* 1-shot, validation classes, %")
+    axes.set_xlabel("minutes")
+    axes.legend(frameon=False, loc="lower right")
+    axes.grid(alpha=0.25)
+    save(figure, out)
+
+
+def save(figure: matplotlib.figure.Figure, out: Path) -> None:
+    """Write a picture, without the date."""
+    figure.savefig(out, dpi=120, metadata={"Date": None} if out.suffix == ".svg" else None)
 
 
 def read(path: Path) -> Rows:

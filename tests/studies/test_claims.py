@@ -190,6 +190,32 @@ def test_merged_backbones_are_set_against_the_best_of_them(world):
     assert "wrn alone 84.00" in found.evidence
 
 
+def test_merged_backbones_are_not_set_against_one_measured_on_other_rows(world):
+    both = world.entry(85, bank=replace(KEY, backbones=("wrn", "resnet"))).cell
+    sheet = Sheet("Sheet", (Column("1-shot"),), (Row("both", (Entry(both),)),))
+    world.results[both].labels = "first rows"
+    for backbone, mean, labels in (("wrn", 90, "all rows"), ("resnet", 80, "first rows")):
+        alone = replace(both, bank=replace(KEY, backbones=(backbone,)))
+        world.results[alone] = SimpleNamespace(**vars(world.results[world.entry(mean).cell]), labels=labels)
+    found = world.judge(sheet, "merged-above-single")
+    assert found.verdict == "holds"
+    assert "resnet alone 80.00" in found.evidence
+    del world.results[alone]
+    found = world.judge(sheet, "merged-above-single")
+    assert found.verdict == "cannot be told"
+    assert "measured on other rows" in found.evidence
+
+
+def test_numbers_of_different_rows_are_not_paired(world):
+    apart = []
+    for labels in ("first rows", "all rows"):
+        sheet = world.table(a=80, b=81)
+        cell = sheet.rows[1].entries[0].cell
+        world.results[sheet.rows[0].entries[0].cell].labels, world.results[cell].labels = "all rows", labels
+        apart.append(world.judge(sheet, "row-above-row", row="b", other="a").verdict)
+    assert apart == ["cannot be told", "holds"]
+
+
 def test_a_detail_is_best_within_each_label(world):
     nets = [("BMS", "WRN", 80), ("BMS", "RN", 78), ("other", "WRN", 70), ("other", "RN", 75)]
     rows = [Row(label, (world.entry(mean, 0.5),), details=(net,)) for label, net, mean in nets]

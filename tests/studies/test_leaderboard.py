@@ -200,7 +200,7 @@ def test_imbalance_goes_from_nearly_equal_sizes_to_absent_classes_and_large_pool
 
 
 def test_our_own_studies_are_found_by_name_but_are_not_the_papers():
-    ours = {"leaderboard", "leaderboard-full", "imbalance", "calibration", "variants", "next-labels"}
+    ours = {"leaderboard", "leaderboard-full", "imbalance", "calibration", "variants", "next-labels", "training"}
     assert set(parse.names("bench")) == ours
     assert not set(parse.names("bench")) & set(parse.names())
     with pytest.raises(InputError, match="did you mean 'leaderboard'"):

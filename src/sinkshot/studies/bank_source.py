@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ class BankSource:
     key: BankKey
     files: tuple[str, ...]
     content: str  # hash
+    labels: str  # hash: episodes of two banks are the same rows only if it is equal
 
     def open(self) -> FeatureBank:
         """Return the bank; a process reads it once and keeps the last few."""
@@ -71,7 +73,7 @@ def find_bank(key: BankKey, catalogue: Catalogue) -> BankSource:
     bank = _read(key, files)
     if None not in states:
         _STATES[files] = states
-    source = BankSource(key, files, bank.content_hash())
+    source = BankSource(key, files, bank.content_hash(), hashlib.sha256(bank.labels.tobytes()).hexdigest())
     with _OPENING:
         _keep(source.content, bank)
     return source

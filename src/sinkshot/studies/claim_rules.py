@@ -61,7 +61,8 @@ class Numbers:
         if result is None or mean is None:
             return None
         bank, recipe = cell.bank, cell.recipe
-        drawn = (bank.data_set, bank.split, bank.trained_on, recipe.drawn_by, recipe.way, recipe.shot, recipe.seed)
+        rows = (bank.data_set, bank.split, bank.trained_on, getattr(result, "labels", ""))
+        drawn = (*rows, recipe.drawn_by, recipe.way, recipe.shot, recipe.seed)
         values = getattr(result, "per_episode" if metric == "accuracy" else f"{metric}_per_episode", None)
         if values is None:
             return Number(100 * mean, 100 * result.ci95 if metric == "accuracy" else None, None, drawn, sign(metric))
@@ -238,7 +239,11 @@ def optimum_between(
 def merged_above_single(
     numbers: Numbers, *, columns: Any = (), rows: Any = (), low: float | None = None, high: float = math.inf
 ) -> Iterator[Finding]:
-    """Several backbones are above the best single one that was measured; with `low`, by that up to `high` points."""
+    """Several backbones are above the best single one that was measured; with `low`, by that up to `high` points.
+
+    A single one that was measured on other rows, such as a whole bank beside the first rows of each class, has other
+    episodes, easier or harder ones, and is left out.
+    """
     for row in (r for r in numbers.sheet.rows if not rows or r.label in several(rows)):
         for place, column in _columns(numbers.sheet, columns):
             cell = row.entries[place].cell
@@ -249,8 +254,12 @@ def merged_above_single(
                 backbone: numbers.of_cell(replace(cell, bank=replace(cell.bank, backbones=(backbone,))))
                 for backbone in cell.bank.backbones
             }
-            known = {backbone: number for backbone, number in alone.items() if number is not None}
+            measured = {backbone: number for backbone, number in alone.items() if number is not None}
+            known = {backbone: number for backbone, number in measured.items() if number.drawn == merged.drawn}
             where = f"{_place(column)}, {row.label}"
+            if measured and not known:
+                yield Finding(UNTOLD, f"{where}: {merged.mean:.2f}; the backbones alone were measured on other rows.")
+                continue
             if not known:
                 yield Finding(UNTOLD, f"{where}: {merged.mean:.2f}; none of the backbones has been measured alone.")
                 continue

@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
@@ -138,7 +138,7 @@ def run(
         if (error := failed.get(resolved.key)) is not None:
             missing.append(f"{cell.method} could not be measured on {cell.bank}: {error}")
         elif (found := store.get(resolved, resolved.episodes)) is not None:
-            results[cell] = found
+            results[cell] = replace(found, labels=resolved.bank.labels)
     machine = this_machine()
     return RunResult(
         studies=list(studies),

@@ -89,6 +89,7 @@ class StoredResult(Result):
     finished: str = ""  # when its last part was, ISO 8601 in UTC
     histograms: Mapping[int, Confidence | None] = field(default_factory=dict)  # of chunks, by where they end
     settings: str = ""  # canonical JSON of all that a person sets but the seed
+    labels: str = ""  # hash of the bank's labels, where a run has opened it; not stored
 
 
 _DAMAGE = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
