@@ -4,8 +4,8 @@
 
 needs matplotlib (`pip install matplotlib`). Each `data/runs/<name>_metrics.csv` is one line; further runs of a network
 (`-run2`, ...) are thin lines in its colour. The two runs of `COMPARED`, which differ in their training, have a picture
-of their own beside it, `training-s2m2.svg`, by minutes. A ring marks the step whose weights were kept: the one with the best mean
-over all of its few-shot accuracies on validation classes.
+of their own beside it, `training-s2m2.svg`, by minutes. A ring marks the step whose weights were kept: the one with the
+best mean over all of its few-shot accuracies on validation classes.
 """
 
 from __future__ import annotations

@@ -8,7 +8,9 @@ for unequal query sizes. The settings are those of the authors' code.
 
 from __future__ import annotations
 
-from array_api_compat import array_namespace
+from functools import partial
+
+from array_api_compat import array_namespace, is_torch_array
 
 from sinkshot.errors import number, whole
 from sinkshot.methods import _tim
@@ -67,6 +69,12 @@ def adaptive_manifold(
         from sinkshot.kernels.manifold_numba import probabilities
 
         return Scores(by_query(probabilities(x, member, first, k, spread, settings)))
+    if is_torch_array(x):
+        from sinkshot.kernels.manifold_torch import Manifold
+
+        slope = partial(_tim.slope_by_logits, member=member, settings=settings)
+        found = Manifold(x, first, k, spread, settings.temperature, settings.lr, slope).descend(settings.steps)
+        return Scores(by_query(found[..., task.supports :]))
     return Scores(by_query(_descend(rows_of(x, member, first, k, spread), settings)[..., task.supports :]))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import array_namespace, device, is_torch_array
 from numpy.typing import NDArray
 
 from sinkshot.arrays import to_numpy
@@ -72,14 +72,30 @@ def distribution_calibration(
     statistics = _STATISTICS[task.base]
     refuse_negative(task.support, "support")
     refuse_negative(task.query, "query")
+    xp = array_namespace(task.query)
+    if is_torch_array(task.query) and _alike(task, statistics, samples):
+        from sinkshot.kernels.calibrated_torch import probabilities, training_of
+
+        rows, asked = (xp.astype(part, xp.float64) ** beta for part in (task.support, task.query))
+        count = samples // (task.supports // task.way)
+        training = training_of(rows, task.labels, task.way, statistics, neighbours, alpha, count, seed)
+        return Scores(xp.astype(probabilities(training, asked), task.query.dtype))
     support, labels, query = (to_numpy(a) for a in (task.support, task.labels, task.query))
     support, query = support.astype(np.float64) ** beta, query.astype(np.float64) ** beta
     answers = []
     for rows, classes, asked in zip(support, labels, query, strict=True):
         x, y = augmented(rows, classes, statistics, neighbours, alpha, samples, np.random.default_rng(seed))
         answers.append(_logistic_regression(x, y, asked))
-    xp = array_namespace(task.query)
     return Scores(xp.asarray(np.stack(answers), dtype=task.query.dtype, device=device(task.query)))
+
+
+def _alike(task: Task, statistics: Statistics, samples: int) -> bool:
+    """Whether all episodes have equal shots and all base classes factors of one size, so that they share the draws."""
+    labels = to_numpy(task.labels)
+    counts = (labels[..., None] == np.arange(task.way)).sum(axis=1)  # [R, way]
+    sizes = {len(factor) for factor in statistics[1]}
+    several = task.way > 2  # two classes are another problem to scikit-learn
+    return several and samples > 0 and len(np.unique(counts)) == 1 and len(sizes) == 1
 
 
 def augmented(

@@ -8,8 +8,11 @@ The number of queries of each class is assumed to be known.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import array_namespace, device, is_torch_array
 
 from sinkshot.errors import number, whole
 from sinkshot.kernels import jit_disabled
@@ -20,6 +23,7 @@ from sinkshot.task import Array, GramTask, Scores, Task
 
 _LEAST = 5  # queries that a round must add at least, for any number of classes
 _TOLERANCE, _PASSES = 1e-6, 1000  # of Sinkhorn
+_ASKED = 20  # passes between questions whether one more is needed, where an answer must come from a device
 _POWER = 3  # of similarities, and of probabilities before Sinkhorn
 Descent = tuple[int, float, float, float]  # epochs, lr, momentum, weight decay
 
@@ -68,6 +72,7 @@ def ilpc(
     quota = column_targets(prior, task, gram) + xp.zeros_like(gram[..., :1, :1])  # [R, way, 1]
     going = xp.ones_like(quota[..., :1, :])  # [R, 1, 1], one where there is a next round
     answer = xp.zeros_like(labelled)
+    trained = _trainer(gram, task.way, descent)
     for _ in range(task.queries):
         free = going * (1.0 - xp.sum(labelled, axis=-2, keepdims=True))  # [R, 1, N], queries without a label
         reached = labelled @ spread
@@ -78,7 +83,7 @@ def ilpc(
         pseudo = free * one_hot(xp.argmax(xp.where(none, reached, allocated), axis=-2), task.way, gram)
         answer = xp.where(free > 0, pseudo, answer)
         target = xp.where(free > 0, pseudo, labelled)
-        loss = _mean_loss(gram, labelled, target, going[..., 0, 0] > 0, descent)[..., None, :]
+        loss = trained(_start(gram, labelled), target, going[..., 0, 0] > 0)[..., None, :]
         loss = xp.where(pseudo > 0, loss, xp.inf)
         rank = xp.argsort(xp.argsort(loss, axis=-1, stable=True), axis=-1)
         taken = xp.where(rank < best, pseudo, xp.zeros_like(pseudo))
@@ -134,7 +139,8 @@ def _sinkhorn(mass: Array, quota: Array) -> Array:
     row = xp.sum(mass, axis=-2, keepdims=True)  # [R, 1, N]
     going = xp.ones_like(quota[..., :1, :]) > 0
     spent = xp.any(quota <= 0, axis=-2, keepdims=True)  # [R, 1, 1]
-    for _ in range(_PASSES):
+    every = 1 if isinstance(mass, np.ndarray) else _ASKED
+    for done in range(1, _PASSES + 1):
         scaled = mass / xp.where(row == 0, xp.ones_like(row), row)
         column = xp.sum(scaled, axis=-1, keepdims=True)  # [R, way, 1]
         empty = column == 0
@@ -143,26 +149,46 @@ def _sinkhorn(mass: Array, quota: Array) -> Array:
         before, row = row, xp.sum(mass, axis=-2, keepdims=True)
         still = xp.max(xp.abs(row - before), axis=-1, keepdims=True) <= _TOLERANCE
         going = going & ~still & (spent | ~xp.any(empty, axis=-2, keepdims=True))
-        if not bool(xp.any(going)):
+        if done % every == 0 and not bool(xp.any(going)):
             break
     return mass
 
 
-def _mean_loss(gram: Array, labelled: Array, target: Array, going: Array, descent: Descent) -> Array:
-    """Cross-entropy of each row, averaged over the training of a linear classifier on the targets, [R, N].
-
-    Weights start at the unit-length means of the labelled rows and stay in the span of the rows: where the weights
-    would change by D X, the scores S change by D G. The bias, which is decayed as well, is a constant feature of one.
-    """
+def _start(gram: Array, labelled: Array) -> Array:
+    """Scores of all rows by the unit-length means of the labelled ones, [R, way, N]."""
     xp = array_namespace(gram)
-    scores = labelled @ gram  # [R, way, N]
-    scores = scores / xp.sqrt(xp.clip(xp.sum(labelled * scores, axis=-1, keepdims=True), min=1e-24))
-    if isinstance(gram, np.ndarray) and gram.shape[0] * descent[0] >= _PAYS_FROM and not jit_disabled():
-        from sinkshot.kernels.ilpc_numba import mean_loss
+    scores = labelled @ gram
+    return scores / xp.sqrt(xp.clip(xp.sum(labelled * scores, axis=-1, keepdims=True), min=1e-24))
 
-        total = np.zeros((len(gram), gram.shape[-1]))
-        total[going] = mean_loss(gram[going], scores[going], target[going], descent)
-        return total
+
+def _trainer(gram: Array, way: int, descent: Descent) -> Callable[[Array, Array, Array], Array]:
+    """Return what trains a linear classifier from scores towards targets, for the episodes that go on.
+
+    Its answer is the cross-entropy of each row, averaged over the training, [R, N]. Weights stay in the span of the
+    rows: where they would change by D X, the scores S change by D G. The bias, which is decayed as well, is a constant
+    feature of one.
+    """
+    if isinstance(gram, np.ndarray):
+        compiled = gram.shape[0] * descent[0] >= _PAYS_FROM and not jit_disabled()
+        return partial(_compiled_mean_loss if compiled else _mean_loss, gram, descent)
+    if is_torch_array(gram):
+        from sinkshot.kernels.ilpc_torch import Descent as TorchDescent
+
+        training = TorchDescent(gram, way, descent)
+        return lambda scores, target, _: training.mean_loss(scores, target)
+    return partial(_mean_loss, gram, descent)
+
+
+def _compiled_mean_loss(gram: Array, descent: Descent, scores: Array, target: Array, going: Array) -> Array:
+    from sinkshot.kernels.ilpc_numba import mean_loss
+
+    total = np.zeros((len(gram), gram.shape[-1]))
+    total[going] = mean_loss(gram[going], scores[going], target[going], descent)
+    return total
+
+
+def _mean_loss(gram: Array, descent: Descent, scores: Array, target: Array, _going: Array) -> Array:
+    xp = array_namespace(gram)
     epochs, lr, momentum, decay = descent
     with_bias = (gram + 1.0) / gram.shape[-1]
     speed, total = xp.zeros_like(scores), xp.zeros_like(scores[..., 0, :])

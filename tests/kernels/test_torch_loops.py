@@ -1,0 +1,119 @@
+"""Long loops on torch: the same steps as the readable code, as SciPy's optimiser and as scikit-learn's classifier."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize, rosen, rosen_der
+
+import sinkshot
+from sinkshot import Recipe, Task
+from sinkshot.methods import _tim, adaptive_manifold, distribution_calibration, ilpc
+from sinkshot.methods._manifold import rows_of, start_of
+from sinkshot.preprocess import apply
+
+torch = pytest.importorskip("torch")
+from sinkshot.kernels.ilpc_torch import Descent  # noqa: E402
+from sinkshot.kernels.lbfgs_torch import minimise  # noqa: E402
+from sinkshot.kernels.manifold_torch import Manifold  # noqa: E402
+from sinkshot.kernels.torch_graphs import Repeated  # noqa: E402
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
+
+
+@pytest.fixture(scope="module")
+def bank():
+    return sinkshot.load("cifar-fs_wrn-28-10_novel")
+
+
+def task_of(bank, chain, **recipe):
+    drawn, rows = Recipe(**recipe).draw(bank.labels), bank.features.astype(np.float64)
+    task = Task(rows[drawn.support], drawn.support_labels, rows[drawn.query], drawn.recipe.way)
+    return apply(task, chain, bank.base)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("times", [1, 19, 23, 64])
+def test_a_step_is_taken_as_often_as_asked(device, times):
+    count = torch.zeros(3, device=device)
+
+    def step():
+        count.add_(1)
+
+    repeated = Repeated(step, count.device, recorded=20)
+    repeated(times)
+    repeated(times)
+    assert count.tolist() == [2.0 * times] * 3
+
+
+class Valleys:
+    """Rosenbrock's function of several points, each stretched in its own way."""
+
+    def __init__(self, stretch):
+        self.stretch = stretch
+
+    def select(self, rows):
+        return Valleys(self.stretch[rows])
+
+    def evaluate(self, x):
+        found = [(rosen(s * p), s * rosen_der(s * p)) for s, p in zip(self.stretch.numpy(), x.numpy(), strict=True)]
+        return tuple(torch.from_numpy(np.stack(part)) for part in zip(*found, strict=True))
+
+
+def test_problems_of_a_batch_stop_where_scipy_stops():
+    rng = np.random.default_rng(0)
+    start, stretch = rng.normal(scale=2, size=(12, 6)), rng.uniform(0.3, 3, size=12)
+    problem = Valleys(torch.from_numpy(stretch))
+    found = minimise(problem, torch.from_numpy(start), tolerance=1e-3, change=1e-14, most=900).numpy()
+    for i, ours in enumerate(found):
+        one = problem.select(slice(i, i + 1))
+
+        def both(p, one=one):
+            return tuple(part.numpy()[0] for part in one.evaluate(torch.from_numpy(p[None])))
+
+        options = {"gtol": 1e-3, "ftol": 1e-14, "maxls": 50, "maxiter": 900}
+        theirs = minimize(both, start[i], jac=True, method="L-BFGS-B", options=options)
+        np.testing.assert_allclose(ours, theirs.x, atol=1e-4)
+        assert np.abs(both(ours)[1]).max() <= 1e-3
+
+
+@pytest.mark.parametrize("shot", [1, 3])
+def test_calibrated_classifiers_are_those_of_scikit_learn(bank, shot):
+    base = sinkshot.load("cifar-fs_wrn-28-10_base")
+    drawn, rows = Recipe(shot=shot, episodes=3, query=5).draw(bank.labels), bank.features
+    found = []
+    for array in (np.array, lambda values: torch.from_numpy(np.array(values))):
+        parts = (array(rows[drawn.support]), array(drawn.support_labels), array(rows[drawn.query]))
+        scores = distribution_calibration.distribution_calibration(Task(*parts, 5, base), samples=60)
+        found.append(np.asarray(scores.probabilities))
+    np.testing.assert_allclose(found[0], found[1], atol=1e-5)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_classifier_of_ilpc_finds_the_same_losses(bank, device):
+    task = task_of(bank, "PsEMnE", episodes=4)
+    gram = ilpc._gram(task)
+    labelled = np.concatenate([np.eye(5)[task.labels].swapaxes(1, 2), np.zeros((4, 5, task.queries))], axis=-1)
+    start = ilpc._start(gram, labelled)
+    target = np.eye(5)[start.argmax(axis=1)].swapaxes(1, 2)
+    descent = (90, 0.1, 0.9, 5e-4)
+    training = Descent(torch.from_numpy(gram).to(device), 5, descent)
+    wanted = ilpc._mean_loss(gram, descent, start, target, np.ones(4, dtype=bool))
+    for _ in range(2):  # a round leaves nothing behind
+        found = training.mean_loss(*(torch.from_numpy(part).to(device) for part in (start, target)))
+        np.testing.assert_allclose(found.cpu().numpy(), wanted, rtol=2e-5)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("shot", "k", "spread", "alpha"), [(1, 20, 0.8, 1.0), (3, 10, 0.9, 5.0)])
+def test_the_manifold_moves_as_in_the_readable_code(bank, shot, k, spread, alpha, device):
+    """In float64, in which no rounding chooses other neighbours; 25 steps need a second inverse."""
+    x, member, first = start_of(task_of(bank, "PEMnE", shot=shot, episodes=2, query=8))
+    settings = _tim.decide((1.0, 10.0, 1.0), alpha, 15.0, 25, 1e-4)
+    wanted = adaptive_manifold._descend(rows_of(x, member, first, k, spread), settings)
+    x, member, first = (torch.from_numpy(part).to(device) for part in (x, member, first))
+    slope = partial(_tim.slope_by_logits, member=member, settings=settings)
+    moving = Manifold(x, first, k, spread, settings.temperature, settings.lr, slope)
+    np.testing.assert_allclose(moving.descend(25).cpu().numpy(), wanted, atol=2e-6)
