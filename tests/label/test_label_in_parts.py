@@ -205,6 +205,7 @@ class _no_crew:
         pass
 
 
+@pytest.mark.slow
 def test_the_command_labels_on_processes(tmp_path: Path) -> None:
     """Two processes, the default method, and JSON."""
     pytest.importorskip("distributed")

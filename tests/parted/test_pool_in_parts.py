@@ -103,6 +103,7 @@ def test_other_methods_agree_with_memory(
     assert np.abs(found[codes < 0] - same).mean() < 1e-4
 
 
+@pytest.mark.slow
 def test_the_default_agrees_with_memory(
     bank: FeatureBank, codes: np.ndarray, features: PartedFeatures, work: WorkFolder
 ) -> None:
@@ -160,6 +161,7 @@ def test_answers_do_not_depend_on_the_parts_of_the_bank(
     assert np.abs(unknown - unknown_of_four).mean() < 1e-3
 
 
+@pytest.mark.slow
 def test_answers_do_not_depend_on_the_workers(
     codes: np.ndarray, features: PartedFeatures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
