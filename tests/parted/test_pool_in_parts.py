@@ -162,15 +162,16 @@ def test_answers_do_not_depend_on_the_parts_of_the_bank(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("processes", [2, pytest.param(1, marks=pytest.mark.long)])
 def test_answers_do_not_depend_on_the_workers(
-    codes: np.ndarray, features: PartedFeatures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    codes: np.ndarray, features: PartedFeatures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int
 ) -> None:
     """Threads of this process, one process and two give the same bits."""
     pytest.importorskip("distributed")
     monkeypatch.setattr(pool, "PART_ROWS", 700)
     monkeypatch.setattr("sinkshot.parted.work_folder._SMALL", 0)  # every pass goes to the workers
     found = []
-    for workers in (None, 1, 2):
+    for workers in (None, processes):
         with work_folder(tmp_path, workers, None) as made:
             found.append(answers("sinkshot", features, codes, made))
     for probabilities, unknown in found[1:]:
