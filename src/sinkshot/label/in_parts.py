@@ -69,7 +69,7 @@ def _given(path: Path, codes: NDArray[np.int64], named: dict[int, str]) -> dict[
             raise InputError(f"{path}, line {one.line}: there is no row {name!r}; rows are numbered from 0.")
         if codes[row] >= 0 and named[int(codes[row])] != one.label:
             raise InputError(
-                f"{path}, line {one.line}: row {row} is {one.label!r} here, {named[int(codes[row])]!r} there."
+                f"{path}, line {one.line}: row {row} is {one.label!r} here, but {named[int(codes[row])]!r} in the bank."
             )
         found[row] = one.label
     return found
@@ -121,7 +121,7 @@ def label_rows(
     facts : dict, optional
         For the summary.
     stage : callable, optional
-        Called with what is being done.
+        Called with the name of each step as it begins.
     """
     if not rows.classes:
         raise InputError("no row has a label; give a few of each class their class number, or use --labels.")
@@ -167,7 +167,7 @@ class Sample:
 
 
 def sampled(rows: Rows, found: Found) -> Sample:
-    """Read the labelled rows and evenly many others."""
+    """Read the labelled rows and an evenly spaced sample of the others."""
     free = np.flatnonzero(rows.labels < 0)
     chosen = free[np.unique(np.linspace(0, len(free) - 1, min(MOST_SAMPLED, len(free))).astype(np.int64))]
     places = np.memmap(found.places, np.int32, "r")

@@ -27,7 +27,7 @@ CELLS_SEARCHED = 32  # nearest cells of each row whose rows are compared: 99.8 %
 CELLS_NEAR = 128  # cells near a cell, among which its rows choose those
 LISTED_OF_SUPPORTS = 32  # nearest queries of each support that are kept
 _LINK_BYTES = 80  # of the graph for a row, about
-_CELLS_KEPT = 160  # rows of so many cells are kept in memory by a worker
+_CELLS_KEPT = 160  # cells whose rows a worker keeps in memory
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ class WorkFolder:
         return [tuple(parts[begin:end]) for begin, end in pairwise(cuts) if end > begin]
 
     def new_file(self, size: int) -> Path:
-        """Make a file of so many zero bytes."""
+        """Make a file of that many zero bytes."""
         path = self.path / f"array-{next(self._numbers)}.bin"
         with room_is_said(self.path), path.open("wb") as file:
             file.truncate(size)

@@ -1,4 +1,4 @@
-"""What is answered to which address: the page, its files, the state, pictures by number, and decisions."""
+"""The routes of the application: the page, its files, the state, pictures by number, and decisions."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Application:
         return Response(content, media_type=kind)
 
     async def all_items(self, _: Request) -> Response:
-        """Answer with what does not change: names and texts."""
+        """Answer with what never changes: names and texts."""
         return Response(self.constants, media_type="application/json")
 
     async def state(self, _: Request) -> Response:

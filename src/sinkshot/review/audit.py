@@ -1,4 +1,4 @@
-"""How right is what nobody has looked at? An estimate from a random draw, never from items that a strategy chose."""
+"""Accuracy on items that nobody has looked at, estimated from a random draw, never from items a strategy chose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs in the process of a review that fits: `python -m sinkshot.review.fit_main`, started by `fit_process`.
+"""The program of the process that fits during a review: `python -m sinkshot.review.fit_main`, started by `fit_process`.
 
 It reads a `Setup` and then requests from its standard input, and writes their answers to its standard output. Fits and
 the search for what to label next run at the same time, since the search may take longer than a fit. The process ends

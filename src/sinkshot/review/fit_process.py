@@ -147,7 +147,7 @@ class _Run:
 
 
 def _apart() -> dict[str, Any]:
-    """Options that keep Ctrl+C, which goes to a whole group of processes, from the process: the server ends it."""
+    """Options that shield the process from Ctrl+C, which goes to a whole process group: the server ends it."""
     if sys.platform == "win32":
         return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
     return {"process_group": 0}

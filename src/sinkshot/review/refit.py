@@ -26,7 +26,7 @@ FEWEST_NEXT = 3  # items to label next that are left before new ones are sought 
 
 
 class Worker(threading.Thread):
-    """Does its work once it is asked, after a moment in which further asking is taken together.
+    """Does its work when asked, after a short wait that merges further requests.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class Worker(threading.Thread):
         return self._over
 
     def stop(self, patience: float) -> None:
-        """End after the work at hand; wait for it so many seconds."""
+        """End after the current work; wait for it at most that many seconds."""
         self._over = True
         self._asked.set()
         self.join(patience)
@@ -107,7 +107,7 @@ class Refitter:
         except ProcessEndedError:
             pass  # `_ended` tells
         except Exception as error:  # a fault of the classifier must not end a review
-            review.trouble = f"the classifier failed ({error}); what you decide is kept."
+            review.trouble = f"the classifier failed ({error}); your decisions are kept."
         finally:
             review.busy = False
             self.changed()
@@ -145,17 +145,19 @@ class Refitter:
         except ProcessEndedError:
             pass  # `_ended` tells
         except Exception as error:  # suggestions are not worth a review
-            review.trouble = f"what to label next could not be found ({error})."
+            review.trouble = f"the search for what to label next failed ({error})."
         finally:
             review.seeking = False
             self.changed()
 
     def _ended(self, how: str) -> None:
-        """Tell that the process has ended, and have it started again, unless it always ends."""
+        """Report that the process has ended, and restart it, unless it keeps ending."""
         self.ends += 1
         again = self.ends < MOST_ENDS
         then = "it starts again" if again else "predictions stay as they are until your next decision"
-        self.review.trouble = f"the process that learns has ended {how}; {then}. All that you decided is saved."
+        self.review.trouble = (
+            f"the process that fits the classifier has ended {how}; {then}. All that you decided is saved."
+        )
         if again:
             self.worker.ask()
         self.changed()

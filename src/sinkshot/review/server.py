@@ -84,7 +84,7 @@ def review(
         items, features, facts = prepare(source, skip=folder, tell=tell, progress=progress, **input_options)
         state = Review(items, features, folder, unknown)
         if state.decided:
-            tell(f"{state.log.path}: {state.decided:,} decisions of before count")
+            tell(f"{state.log.path}: {state.decided:,} earlier decisions are used")
         process.setup = Setup(features, method, unknown, next_count)
         try:
             _serve(state, process, listening, announce, open_browser)
@@ -101,7 +101,7 @@ def review(
 def _folder(out: str | os.PathLike[str]) -> Path:
     """Return the folder of results, made where it is missing."""
     if is_address(out):
-        raise InputError(f"decisions are kept on this machine; --out takes a folder here, and {out} was given.")
+        raise InputError(f"decisions are kept on this machine; --out takes a folder here, but {out} was given.")
     folder = Path(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -123,7 +123,7 @@ def _must_be_installed() -> None:
 def _listening(port: int) -> Iterator[socket.socket]:
     """Hold a socket on the loopback address."""
     if not 0 <= port <= 65_535:
-        raise InputError(f"--port takes a number from 0, any free one, to 65535; {port} was given.")
+        raise InputError(f"--port must be a number from 0 (any free port) to 65535; {port} was given.")
     held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

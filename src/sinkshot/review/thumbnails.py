@@ -32,7 +32,7 @@ class Thumbnails:
         self._size, self._lock, self._room = 0, threading.Lock(), threading.Semaphore(_AT_ONCE)
 
     def get(self, row: int, size: str) -> bytes | None:
-        """Return a JPEG of an item, "small" or "large"; None where there is none, or it cannot be read any more."""
+        """Return a JPEG of an item, "small" or "large"; None if there is none, or it can no longer be read."""
         if not 0 <= row < len(self.paths):
             return None
         with self._lock:
