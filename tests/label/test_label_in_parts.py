@@ -53,7 +53,7 @@ def in_order(folder: Path) -> Any:
 
 def test_labels_are_those_of_the_rows_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Same chain, same labels but for approximate neighbours; also the estimated sizes, the sample and the totals."""
-    monkeypatch.setattr(pool, "PART_ROWS", 700)
+    monkeypatch.setattr(pool, "PART_ROWS", (700, 700))
     bank, truth = made(tmp_path / "bank")
     found = label(tmp_path / "bank", unknown=0.5, out=tmp_path / "labels")
     table = in_order(tmp_path / "labels")

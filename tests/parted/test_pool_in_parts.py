@@ -16,6 +16,7 @@ from sinkshot.kernels.sinkshot_large import SparseGraph
 from sinkshot.methods import sinkshot as default
 from sinkshot.methods.algebra import rows_of
 from sinkshot.parted import neighbours, pool
+from sinkshot.parted import work_folder as folders
 from sinkshot.parted.array import PartedArray
 from sinkshot.parted.pool import Pool, prepare_pool
 from sinkshot.parted.solve import solve
@@ -55,7 +56,7 @@ def features(bank: FeatureBank, tmp_path: Path) -> PartedFeatures:
 @pytest.fixture
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkFolder]:
     """A run on threads, with parts of the pool small enough that there are several."""
-    monkeypatch.setattr(pool, "PART_ROWS", 700)
+    monkeypatch.setattr(pool, "PART_ROWS", (700, 700))
     with work_folder(tmp_path, None, None) as made:
         yield made
 
@@ -168,8 +169,9 @@ def test_answers_do_not_depend_on_the_workers(
 ) -> None:
     """Threads of this process, one process and two give the same bits."""
     pytest.importorskip("distributed")
-    monkeypatch.setattr(pool, "PART_ROWS", 700)
-    monkeypatch.setattr("sinkshot.parted.work_folder._SMALL", 0)  # every pass goes to the workers
+    monkeypatch.setattr(pool, "PART_ROWS", (700, 700))
+    monkeypatch.setattr(folders, "SMALL", 0)
+    monkeypatch.setattr(folders, "MEDIUM", 0)  # every pass goes to the workers
     found = []
     for workers in (None, processes):
         with work_folder(tmp_path, workers, None) as made:

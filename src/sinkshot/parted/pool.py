@@ -30,7 +30,8 @@ from sinkshot.parted.work_folder import Layout, WorkFolder, must_fit, room_is_sa
 
 Floats = NDArray[Any]
 CELLS = "cells"  # file of the cells
-PART_ROWS = 16_384  # rows of a part of the pool, about
+PART_ROWS = 4_096, 16_384  # least and most rows of a part of the pool, about ...
+PARTS = 256  # ... of which there are so many where that lies between: enough for many workers, whatever their number
 _BLOCK = 4_096  # rows preprocessed at once
 
 
@@ -275,8 +276,9 @@ def gathered(job: GatherJob) -> None:
 
 
 def _bounds(cell_starts: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Group cells into parts of about `PART_ROWS` rows: first and last cell of each."""
-    wanted = max(1, round(int(cell_starts[-1]) / PART_ROWS))
+    """Group cells into parts: first and last cell of each."""
+    rows = int(cell_starts[-1])
+    wanted = max(1, round(rows / min(max(rows / PARTS, PART_ROWS[0]), PART_ROWS[1])))
     targets = np.linspace(0, cell_starts[-1], wanted + 1)
     cuts = np.unique(np.searchsorted(cell_starts, targets))
     pairs = [(int(b), int(e)) for b, e in itertools.pairwise(cuts)]

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate, count, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,8 +22,8 @@ from sinkshot.workers import crew, each, package_version
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 Progress = Callable[[str, int, int], None]  # what is being done, parts done, parts in all
-_SMALL = 16 << 20  # bytes
-_TASKS = 2  # per worker in a pass, so that the slowest costs little
+SMALL = 4 << 20  # bytes of a pass that one thread reads sooner than several are woken
+MEDIUM = 256 << 20  # bytes of a pass that this process reads sooner than workers are told
 
 
 @dataclass(frozen=True)
@@ -72,15 +73,15 @@ class WorkFolder:
     ) -> list[Result]:
         """Return the results of all jobs, in order.
 
-        `shown` reports progress under that name. Jobs that together read no more than a few megabytes, where `size`
-        says so, are done here: sending them would take longer.
+        `shown` reports progress under that name. Jobs that together read so few bytes (`size`) that sending them would
+        take longer are done in this process: very few by one thread, more by several.
         """
         began = time.monotonic()
-        if size is not None and size <= _SMALL:
+        if size is not None and size <= SMALL:
             results = [function(job) for job in jobs]
-        elif self.client is None:
+        elif self.client is None or (size is not None and size <= MEDIUM):
             with ONE_BLAS_THREAD:
-                results = list(self._told(shown, in_order(function, jobs, self.workers), len(jobs)))
+                results = list(self._told(shown, in_order(function, jobs, cores()), len(jobs)))
         else:
             found = each(self.client, _Numbered(function), list(enumerate(jobs)))
             numbered = dict(pair for _, pair in self._told(shown, found, len(jobs)))
@@ -90,8 +91,8 @@ class WorkFolder:
         return results
 
     def groups(self, parts: Sequence[int]) -> list[tuple[int, ...]]:
-        """Divide parts into groups of neighbours, a job each: a few per worker."""
-        wanted = min(len(parts), _TASKS * self.workers)
+        """Divide parts into groups of neighbours, a job for each worker."""
+        wanted = min(len(parts), max(self.workers, cores()))
         cuts = [len(parts) * i // wanted for i in range(wanted + 1)]
         return [tuple(parts[begin:end]) for begin, end in pairwise(cuts) if end > begin]
 
@@ -109,15 +110,21 @@ class WorkFolder:
             yield result
 
 
+@cache
+def _one_thread() -> None:
+    """Let BLAS use one thread in this process from now on, so that results do not depend on their number."""
+    ONE_BLAS_THREAD.__enter__()
+
+
 class _Numbered:
-    """Apply a function to the second of a pair, with one thread, so that results do not depend on their number."""
+    """Apply a function to the second of a pair, on a worker."""
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         self.function = function
 
     def __call__(self, job: tuple[int, Any]) -> tuple[int, Any]:
-        with ONE_BLAS_THREAD:
-            return job[0], self.function(job[1])
+        _one_thread()
+        return job[0], self.function(job[1])
 
 
 @contextmanager
