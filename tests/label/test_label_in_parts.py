@@ -95,7 +95,10 @@ def test_a_label_file_names_rows_by_number(tmp_path: Path) -> None:
     assert found.summary["sources"]["given"] == 2 * CLASSES + 1
     assert in_order(tmp_path / "out").loc[free, ["label", "source"]].tolist() == ["emu", "given"]
     taken = int(np.flatnonzero(bank.labels == 0)[0])
-    for line, sentence in ((f"{taken},emu", "line 2.*'emu' here, 'owl' there"), ("99999,emu", "no row '99999'")):
+    for line, sentence in (
+        (f"{taken},emu", "line 2.*'emu' here, but 'owl' in the bank"),
+        ("99999,emu", "no row '99999'"),
+    ):
         given.write_text(f"id,label\n{line}\n")
         with pytest.raises(InputError, match=sentence):
             label(tmp_path / "bank", labels=given)
