@@ -174,7 +174,7 @@ PIECES: dict[str, dict[str, Any]] = {
     "supports weigh as queries": {"support_weight": 1.0},
     "no temperature": {"temperature": -99.0},
     "one temperature": {"temperature_change": 0.0, "temperature_spread": 0.0, "temperature": 0.6},
-    "share of strangers not shrunk": {"few_strangers": 0.0, "few_rows": 0.0},
+    "share of strangers not shrunk": {"few_strangers": 0.0},
     "half the noise": {"noise": 3.0},
     "twice the noise": {"noise": 12.0},
     "2 steps": {"steps": 2},
@@ -238,8 +238,7 @@ def by_kind(all_tasks: list[Tasks]) -> str:
 
 SEARCHED = (
     *("sharpness", "spread", "power", "lam_first", "lam_last", "lam", "support_weight", "noise", "noise_fall", "bias"),
-    *("bias_fall", "doubt", "overall", "support_evidence", "inlier", "other_lam", "other_overall", "null_pooling"),
-    *("null_rise", "few_strangers", "few_fall", "few_rows"),
+    *("bias_fall", "doubt", "overall", "support_evidence", "inlier"),
 )
 COUNTED = {"neighbours": (3, 14), "spreads": (1, 6), "steps": (2, 8), "evidence_spreads": (1, 8), "passes": (2, 20)}
 

@@ -10,10 +10,11 @@ import pytest
 
 from sinkshot import METHODS, Recipe, Task, evaluate, load, open_set
 from sinkshot.calibration import Confidence
+from sinkshot.methods.algebra import rows_of
 from sinkshot.methods.priors import shrunken_shares
-from sinkshot.methods.sinkshot import solve
+from sinkshot.methods.sinkshot import rejected, share_of_strangers, solve
 from sinkshot.preprocess import apply
-from sinkshot.settings.sinkshot import SETTINGS
+from sinkshot.settings.sinkshot import LEAST_STRANGERS, SETTINGS
 
 BANKS = Path(__file__).parents[2] / "data" / "banks"
 WIDTH = 32
@@ -132,6 +133,39 @@ POOL_SIZES, SHOTS, SPREADS = ((15,) * 5, (60, 20, 10, 5, 2), (200,) * 5), (1, 5,
 def test_without_strangers_hardly_anything_is_rejected(sizes, shots, spread):
     task, _ = pool(sizes, shots, spread=spread)
     assert (np.asarray(answer(task).unknown) > 0.5).mean() <= 0.03
+
+
+@pytest.mark.parametrize("alpha", [None, 2.0, 0.7], ids=str)
+@pytest.mark.parametrize("shot", [1, 5])
+def test_large_and_skewed_pools_without_strangers_are_kept(bank, alpha, shot):
+    sizes = {"protocol": "dirichlet", "alpha": alpha} if alpha else {}
+    drawn = Recipe(**sizes, shot=shot, query=100, episodes=10).draw(bank.labels)
+    x = bank.features[np.hstack([drawn.support, drawn.query])]
+    task = apply(Task(x[:, : 5 * shot], drawn.support_labels, x[:, 5 * shot :], 5), "PEMbE", bank.base)
+    assert (np.asarray(METHODS["sinkshot"](task).unknown) > 0.5).mean() <= 0.03
+
+
+def test_the_share_of_strangers_follows_how_near_queries_and_supports_are():
+    near = np.array([0.8, 0.7, *[0.75] * 40, *[0.3] * 40])[None, None]  # two supports of two classes, then queries
+    rows = rows_of(Task(np.eye(2)[None], np.array([[0, 1]]), np.ones((1, 80, 2)), 2))
+    sure = np.eye(2)[:, np.arange(80) % 2][None]
+    settings = replace(SETTINGS, offset_one_shot=0.0)
+    open_, closed = (
+        share_of_strangers(sure, values, np.zeros((1, 1, 1)), rows, settings)[0, 0, 0]
+        for values in (near, np.where(near < 0.5, 0.75, near))
+    )
+    assert open_ > 0.4
+    assert closed == LEAST_STRANGERS
+
+
+@pytest.mark.parametrize(("part", "apart", "lump"), [(1e-3, 0.0, 0.02), (0.3, 0.4, 0.35), (0.5, 0.4, 0.55)])
+def test_two_lumps_are_cut_in_the_valley_and_one_lump_by_the_share(part, apart, lump):
+    rng = np.random.default_rng(0)
+    two = np.concatenate([rng.normal(0, 0.1, 40), rng.normal(1, 0.1, 60)])[None, None]
+    one = rng.normal(0, 1, (1, 1, 100))
+    of_two, of_one = ((rejected(e, np.full((1, 1, 1), part), SETTINGS) > 0.5).mean() for e in (two, one))
+    assert of_two == apart
+    assert of_one <= lump
 
 
 def test_looking_for_strangers_costs_nothing_where_there_are_none(bank):

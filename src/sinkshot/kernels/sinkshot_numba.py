@@ -37,7 +37,17 @@ from sinkshot.kernels.simd import (
     where_larger,
     zeros,
 )
-from sinkshot.kernels.sinkshot_strangers_numba import ASKED, NEAREST, ROWS, UNKNOWN, Evidence, collect, reject
+from sinkshot.kernels.sinkshot_strangers_numba import (
+    ASKED,
+    NEAREST,
+    ROWS,
+    UNKNOWN,
+    Evidence,
+    collect,
+    evidence_constants,
+    reject,
+    share_of_strangers,
+)
 from sinkshot.settings.sinkshot import FAINT, SinkShotSettings
 
 SHARE, LOG_SHARE = 5, 6  # rows of `_Work.classes`, beside those of `bms_sinkhorn_numba`
@@ -301,8 +311,9 @@ def _episodes(
                 for j in range(len(work.kernel)):
                     for i in range(q):
                         work.everywhere[j, i] = work.kernel[j, i]
-                collect(panels, work.everywhere, q, work.space, work.rows, graph, evidence)
-                reject(work.rows, q, evidence)
+                next_class = collect(panels, work.everywhere, q, work.space, work.rows, graph, evidence)
+                share = share_of_strangers(work.everywhere, q, n, work.rows, next_class, evidence)
+                reject(work.rows, q, share, evidence)
             _count(constants, q, work)
             _allocate(constants, q, work)
             _weigh(constants, panels, labels[r], q, work)
@@ -376,21 +387,4 @@ def constants_of(
         temperature_change=single(s.temperature_change),
         temperature_spread=single(s.temperature_spread),
     )
-    evidence = Evidence(
-        spread=single(s.spread),
-        by_classes=single(s.by_classes),
-        overall=single(s.overall),
-        support_evidence=single(s.support_evidence),
-        evidence_spreads=s.evidence_spreads,
-        inlier=single(s.inlier),
-        other_lam=single(s.other_lam),
-        other_overall=single(s.other_overall),
-        rounds=s.rounds,
-        null_pooling=single(s.null_pooling),
-        null_shift=single(s.null_shift(shots)),
-        few_strangers=single(s.few_strangers),
-        few_fall=single(s.few_fall),
-        few_rows=single(s.few_rows),
-        most_strangers=single(s.most_strangers),
-    )
-    return constants, evidence
+    return constants, evidence_constants(s)

@@ -4,7 +4,7 @@ Rows stand queries first, then supports. Numbers per row stand in one array, by 
 those of `bms_sinkhorn_numba`.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,27 +12,37 @@ from sinkshot.kernels.bms_sinkhorn_numba import INSIDE
 from sinkshot.kernels.gram_products_numba import times_gram
 from sinkshot.kernels.neighbour_graph_numba import Links, average
 from sinkshot.kernels.simd import (
-    LOG2_E,
     ONE,
     TWO,
     ZERO,
     Floats,
-    Lanes,
-    exp2,
     load,
     part,
+    root,
     sigmoid,
     store,
     total,
     where_larger,
     zeros,
 )
-from sinkshot.settings.sinkshot import LEAST_KNOWN, LEAST_VARIANCE
+from sinkshot.settings.sinkshot import (
+    FEWEST,
+    LEAST_GAP,
+    LEAST_KNOWN,
+    LEAST_SQUARE,
+    LEAST_STRANGERS,
+    LEAST_VARIANCE,
+    PROBIT,
+    SinkShotSettings,
+)
 
-ASKED, NEAREST, PART, ALONG, SCALE, OVERALL, EVIDENCE, NULL, RESPONSE, UNKNOWN = range(4, 14)
-ROWS = 14
+ASKED, NEAREST, PART, ALONG, SCALE, OVERALL, EVIDENCE, NEAR, UNKNOWN = range(4, 13)
+ROWS = 13
 _EPSILON = np.float32(4 * np.finfo(np.float32).eps)
 _LEAST_KNOWN, _LEAST_VARIANCE = np.float32(LEAST_KNOWN), np.float32(LEAST_VARIANCE)
+_LEAST_GAP, _LEAST_SQUARE = np.float32(LEAST_GAP), np.float32(LEAST_SQUARE)
+_LEAST_STRANGERS, _FEWEST = np.float32(LEAST_STRANGERS), np.float32(FEWEST)
+_HALF, _PROBIT = np.float32(0.5), np.float32(PROBIT)
 
 
 class Evidence(NamedTuple):
@@ -44,15 +54,20 @@ class Evidence(NamedTuple):
     support_evidence: np.float32
     evidence_spreads: int
     inlier: np.float32
-    other_lam: np.float32
-    other_overall: np.float32
-    rounds: int
-    null_pooling: np.float32
-    null_shift: np.float32
+    depth: np.float32
+    offset: np.float32
+    offset_one_shot: np.float32
+    offset_unsure: np.float32
     few_strangers: np.float32
-    few_fall: np.float32
-    few_rows: np.float32
     most_strangers: np.float32
+    rounds: int
+    least_within: np.float32
+
+
+def evidence_constants(settings: SinkShotSettings) -> Evidence:
+    """What compiled code needs of the settings to tell strangers."""
+    values: list[Any] = [getattr(settings, name) for name in Evidence._fields]
+    return Evidence._make(value if isinstance(value, int) else np.float32(value) for value in values)
 
 
 @part
@@ -110,23 +125,44 @@ def _cosines(panels: Floats, n: int, a: Floats, by_row: Floats, square: float, s
 
 
 @part
-def _others(everywhere: Floats, cosine: Floats, by_supports: Floats, i: int, constants: Evidence) -> Lanes:
-    """Evidence of the eight rows from i for the classes other than their own."""
-    way = len(everywhere)
-    best, which = load(everywhere, 0, i), zeros()
-    for j in range(1, way):
-        p = load(everywhere, j, i)
-        which = where_larger(p, best, np.float32(j), which)
-        best = where_larger(p, best, p, best)
-    normaliser = second = mean = zeros()
-    for j in range(way):
-        distance = which - np.float32(j)
-        other = where_larger(distance * distance, np.float32(0.5), ONE, ZERO)
-        c = load(cosine, j, i)
-        e = exp2((c - ONE) * (constants.other_lam * LOG2_E)) * other
-        normaliser, second = normaliser + e, second + e * c
-        mean += load(by_supports, j, i) * other
-    return second / normaliser + mean * (constants.overall * constants.other_overall / np.float32(way - 1))
+def _nearness(a: Floats, cosine: Floats, n: int, by_row: Floats) -> None:
+    """The largest cosine of each row to a class weight without the row itself; `a` is scaled."""
+    for j in range(len(a)):
+        s = zeros()
+        for i in range(0, n, 8):
+            s += load(a, j, i) * load(cosine, j, i)
+        length = total(s)
+        scale = ONE / length if length > ZERO else ONE
+        for i in range(0, n, 8):
+            store(a, j, i, load(a, j, i) * scale)
+    for i in range(0, n, 8):
+        directed, best = where_larger(load(by_row, SCALE, i), ZERO, ONE, ZERO), zeros() - TWO
+        for j in range(len(a)):
+            scaled, c = load(a, j, i), load(cosine, j, i)
+            itself = scaled * directed
+            square = ONE - TWO * scaled * c + scaled * itself
+            near = (c - itself) / root(where_larger(square, _LEAST_SQUARE, square, _LEAST_SQUARE))
+            best = where_larger(near, best, near, best)
+        store(by_row, NEAR, i, best)
+
+
+@part
+def _left_out(everywhere: Floats, cosine: Floats, q: int, by_row: Floats) -> np.float32:
+    """Mean over queries of the largest cosine to a class other than their own."""
+    s = zeros()
+    for i in range(0, q, 8):
+        best, which = load(everywhere, 0, i), zeros()
+        for j in range(1, len(everywhere)):
+            p = load(everywhere, j, i)
+            which = where_larger(p, best, np.float32(j), which)
+            best = where_larger(p, best, p, best)
+        second = zeros() - np.float32(9)
+        for j in range(len(everywhere)):
+            distance = which - np.float32(j)
+            c = where_larger(distance * distance, _HALF, load(cosine, j, i), -np.float32(9))
+            second = where_larger(c, second, c, second)
+        s += second * load(by_row, ASKED, i)
+    return np.float32(total(s) / np.float32(q))
 
 
 @part
@@ -138,8 +174,8 @@ def collect(
     by_row: Floats,
     graph: Links,
     constants: Evidence,
-) -> None:
-    """Put evidence and evidence without the own class in by_row[EVIDENCE] and [NULL], as `evidence_of`.
+) -> np.float32:
+    """Put evidence and nearness in by_row[EVIDENCE] and [NEAR], return how near the next class is, as `evidence_of`.
 
     `everywhere` are class probabilities [way, n] of queries and supports, zero beyond; `space` is [4 * way, n].
     """
@@ -170,54 +206,81 @@ def collect(
         for j in range(way):
             own += load(everywhere, j, i) * load(cosine, j, i)
         store(by_row, EVIDENCE, i, own)
-        store(by_row, NULL, i, _others(everywhere, cosine, by_supports, i, constants) if way > 1 else zeros())
+    _nearness(a, cosine, n, by_row)
     for i in range(q, n):
         by_row[EVIDENCE, i] = constants.support_evidence
     average(by_row, EVIDENCE, constants.spread, constants.evidence_spreads, graph)
-    average(by_row, NULL, constants.spread, constants.evidence_spreads, graph)
+    average(by_row, NEAR, constants.spread, constants.evidence_spreads, graph)
+    return _left_out(everywhere, cosine, q, by_row) if way > 1 else ZERO
 
 
 @part
-def reject(by_row: Floats, q: int, constants: Evidence) -> None:
-    """Tell strangers from known queries by their evidence, a mixture of two: by_row[UNKNOWN], and what is known."""
+def share_of_strangers(
+    everywhere: Floats, q: int, n: int, by_row: Floats, left_out: float, constants: Evidence
+) -> np.float32:
+    """The estimated share of queries that belong to no class; rows from q to n are supports."""
+    queries, supports = np.float32(q), np.float32(n - q)
+    reference = attracted = mean = spread = ZERO
+    of_queries = squares = zeros()
+    for i in range(0, q, 8):
+        of_queries += load(by_row, NEAR, i) * load(by_row, ASKED, i)
+    for j in range(len(everywhere)):
+        counted, shots, near = zeros(), ZERO, ZERO
+        for i in range(0, q, 8):
+            p = load(everywhere, j, i) * load(by_row, ASKED, i)
+            counted, squares = counted + p, squares + p * p
+        for i in range(q, n):
+            shots += everywhere[j, i]
+            near += everywhere[j, i] * by_row[NEAR, i]
+        size = total(counted) / queries
+        reference += size * near / shots
+        attracted += size / (shots * np.sqrt(shots))
+    for i in range(q, n):
+        mean += by_row[NEAR, i] / supports
+    for i in range(q, n):
+        spread += (by_row[NEAR, i] - mean) ** 2 / supports
+    gap = max(reference - left_out, _LEAST_GAP)
+    unsure = ONE - total(squares) / queries
+    offset = constants.offset + (constants.offset_one_shot + constants.offset_unsure * unsure) * attracted
+    short = (reference - total(of_queries) / queries) / gap - offset
+    share = min(max(short / constants.depth, np.float32(1e-3)), constants.most_strangers)
+    units = gap * constants.depth
+    doubt = constants.few_strangers * constants.few_strangers + spread / (max(supports - ONE, ONE) * units * units)
+    return np.float32(max(share * share * share / (share * share + doubt), _LEAST_STRANGERS))
+
+
+@part
+def reject(by_row: Floats, q: int, share: float, constants: Evidence) -> None:
+    """Mixture of two kinds of evidence, of which `share` is strange: by_row[UNKNOWN], and what is known."""
     count, s = np.float32(q), zeros()
     for i in range(0, q, 8):
-        s += load(by_row, NULL, i) * load(by_row, ASKED, i)
+        s += load(by_row, EVIDENCE, i) * load(by_row, ASKED, i)
     centre, s = total(s) / count, zeros()
     for i in range(0, q, 8):
-        distance = load(by_row, NULL, i) - centre
+        distance = load(by_row, EVIDENCE, i) - centre
         s += distance * distance * load(by_row, ASKED, i)
-    spread = max(total(s) / count, _LEAST_VARIANCE)
-    width = np.sqrt(spread)
-    centre += constants.null_shift * width
+    width = np.sqrt(max(total(s) / count, _LEAST_VARIANCE))
+    prior = np.log(share / (ONE - share))
     for i in range(0, q, 8):
-        known = sigmoid((load(by_row, EVIDENCE, i) - centre) * (TWO / width))
-        store(by_row, RESPONSE, i, known * load(by_row, ASKED, i))
-    for step in range(constants.rounds):
-        mass = moment = deviation = zeros()
+        standard = (load(by_row, EVIDENCE, i) - centre) / width
+        store(by_row, EVIDENCE, i, standard)
+        store(by_row, UNKNOWN, i, sigmoid((prior / _PROBIT - standard) * TWO))
+    for _ in range(constants.rounds):
+        mass = lower = upper = within = zeros()
         for i in range(0, q, 8):
-            known = load(by_row, RESPONSE, i)
-            mass, moment = mass + known, moment + known * load(by_row, EVIDENCE, i)
-        known_rows = total(mass)
-        part_of = min(max(ONE - known_rows / count, np.float32(1e-3)), constants.most_strangers)
-        rest = known_rows + np.float32(1e-3)
-        mean = max(total(moment) / rest, centre + width)
+            asked, e = load(by_row, ASKED, i), load(by_row, EVIDENCE, i)
+            unknown = load(by_row, UNKNOWN, i) * asked
+            mass, lower, upper = mass + unknown, lower + unknown * e, upper + (asked - unknown) * e
+        strange = total(mass) + _FEWEST
+        low, high = total(lower) / strange, total(upper) / (count - strange + TWO * _FEWEST)
         for i in range(0, q, 8):
-            distance = load(by_row, EVIDENCE, i) - mean
-            deviation += load(by_row, RESPONSE, i) * distance * distance
-        variance = max(total(deviation) / rest, _LEAST_VARIANCE)
-        common = constants.null_pooling * spread + (ONE - constants.null_pooling) * variance
-        if step == constants.rounds - 1:
-            blur = max(np.float32(3) * np.sqrt(common) / (mean - centre), ONE)
-            doubt = constants.few_strangers * constants.few_strangers * blur**constants.few_fall
-            doubt += constants.few_rows / count
-            part_of = part_of * part_of * part_of / (part_of * part_of + doubt)
-        slope, middle = (centre - mean) / common, (centre + mean) / TWO
-        offset = np.log(part_of / (ONE - part_of))
+            asked, e = load(by_row, ASKED, i), load(by_row, EVIDENCE, i)
+            unknown = load(by_row, UNKNOWN, i) * asked
+            within += unknown * (e - low) * (e - low) + (asked - unknown) * (e - high) * (e - high)
+        slope = (low - high) / max(total(within) / count, constants.least_within)
+        middle = _HALF * (low + high)
         for i in range(0, q, 8):
-            unknown = sigmoid((load(by_row, EVIDENCE, i) - middle) * slope + offset)
-            store(by_row, UNKNOWN, i, unknown)
-            store(by_row, RESPONSE, i, (ONE - unknown) * load(by_row, ASKED, i))
+            store(by_row, UNKNOWN, i, sigmoid((load(by_row, EVIDENCE, i) - middle) * slope + prior))
     for i in range(0, q, 8):
         known = ONE - load(by_row, UNKNOWN, i)
         known = where_larger(known, _LEAST_KNOWN, known, _LEAST_KNOWN)

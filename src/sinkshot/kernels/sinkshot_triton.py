@@ -20,7 +20,7 @@ import triton.language as tl
 from sinkshot import preprocess
 from sinkshot.kernels.bms_triton import _halves, _product
 from sinkshot.kernels.gram_triton import SCALE, Tensor, _both_sums, padded_rows, scaled_grams, split_bank
-from sinkshot.kernels.sinkshot_triton_strangers import evidence_of, strangers
+from sinkshot.kernels.sinkshot_triton_strangers import evidence_of, rejected, share_of_strangers
 from sinkshot.settings.constants import LEAST_LOGIT
 from sinkshot.settings.sinkshot import FAINT, LEAST_KNOWN
 
@@ -87,8 +87,9 @@ def _solve(
     numbers = (s.power, s.lam_first, (s.lam_last / s.lam_first) ** (1 / s.steps), s.lam, s.support_weight)
     doubts = (s.noise_at(shots), s.bias_at(way), s.doubt, s.least_share)
     heat = (s.log_temperature(shots, way), s.temperature_change, s.temperature_spread)
-    evidence = (s.by_classes, s.overall, s.support_evidence, s.inlier, s.other_lam, s.other_overall)
-    mixture = (s.null_pooling, s.null_shift(shots), s.few_strangers, s.few_fall, s.few_rows, s.most_strangers)
+    evidence = (s.by_classes, s.overall, s.support_evidence, s.inlier)
+    offsets = (s.offset, s.offset_one_shot, s.offset_unsure)
+    doubtful = (s.depth, *offsets, s.few_strangers, s.most_strangers)
     _transduce[(episodes,)](
         out,
         unknown,
@@ -100,7 +101,8 @@ def _solve(
         doubts,
         heat,
         evidence,
-        mixture,
+        doubtful,
+        s.least_within,
         STEPS=s.steps,
         STRANGER_STEP=s.stranger_step,
         PASSES=s.passes,
@@ -258,7 +260,8 @@ def _transduce(  # long: one kernel with one parameter per line
     doubts,
     heat,
     evidence_numbers,
-    mixture_numbers,
+    share_numbers,
+    least_within,
     STEPS: tl.constexpr,
     STRANGER_STEP: tl.constexpr,
     PASSES: tl.constexpr,
@@ -299,8 +302,11 @@ def _transduce(  # long: one kernel with one parameter per line
             root = tl.load(roots + number * count + row, mask=is_real, other=1.0)
             flags = (asked, is_real, exists, label)
             operands = (upper, lower, unit, diagonal, near, nearer, root, evidence_spread)
-            evidence, null = evidence_of(everywhere, flags, operands, evidence_numbers, count, EVIDENCE_SPREADS, WAY)
-            unknown = strangers(evidence, null, asked, mixture_numbers, count - supports, ROUNDS)
+            evidence, near_class, next_class = evidence_of(
+                everywhere, flags, operands, evidence_numbers, count, EVIDENCE_SPREADS, WAY
+            )
+            part = share_of_strangers(everywhere, near_class, next_class, flags, share_numbers)
+            unknown = rejected(evidence, part, asked, least_within, ROUNDS)
             known = tl.where(asked, tl.maximum(1.0 - unknown, _LEAST_KNOWN), 0.0)
         share = _shares(tl.where(asked[:, None], belongs, 0.0), known, doubts, real, WAY)
         target = share * tl.sum(known, 0)

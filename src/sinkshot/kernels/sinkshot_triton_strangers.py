@@ -8,10 +8,12 @@ import triton.language as tl
 
 from sinkshot.kernels.bms_triton import _product
 from sinkshot.kernels.gram_triton import SCALE
-from sinkshot.settings.sinkshot import LEAST_VARIANCE
+from sinkshot.settings.sinkshot import FEWEST, LEAST_GAP, LEAST_SQUARE, LEAST_STRANGERS, LEAST_VARIANCE, PROBIT
 
 _LOG2_E, _LEAST_VARIANCE = tl.constexpr(1.4426950408889634), tl.constexpr(LEAST_VARIANCE)
 _EPSILON = tl.constexpr(4 * 2.0**-23)
+_LEAST_GAP, _LEAST_SQUARE = tl.constexpr(LEAST_GAP), tl.constexpr(LEAST_SQUARE)
+_LEAST_STRANGERS, _FEWEST, _PROBIT = tl.constexpr(LEAST_STRANGERS), tl.constexpr(FEWEST), tl.constexpr(PROBIT)
 
 
 @triton.jit
@@ -40,7 +42,7 @@ def _averaged(first, second, label, near, nearer, root, spread, EVIDENCE_SPREADS
 
 @triton.jit
 def _cosines(a, upper, lower, unit, along, square, scale):
-    """Cosines [ROWS, WAYS] of centred rows to the weights with coefficients `a`."""
+    """Cosines [ROWS, WAYS] of centred rows to the weights with coefficients `a`, and the coefficients at length one."""
     scaled = a * scale[:, None]
     largest = tl.max(scaled, 0)
     factor = (1.0 / tl.where(largest > 0, largest, 1.0))[None, :]
@@ -50,15 +52,16 @@ def _cosines(a, upper, lower, unit, along, square, scale):
     inner += (whole * square - dot)[None, :] - along[:, None] * whole[None, :]
     inner *= scale[:, None]
     length = tl.sum(a * inner, 0)
-    return inner * tl.where(length > 0, tl.rsqrt(tl.where(length > 0, length, 1.0)), 1.0)[None, :]
+    short = tl.where(length > 0, tl.rsqrt(tl.where(length > 0, length, 1.0)), 1.0)[None, :]
+    return inner * short, a * short
 
 
 @triton.jit
 def evidence_of(everywhere, flags, operands, numbers, count, EVIDENCE_SPREADS: tl.constexpr, WAY: tl.constexpr):
-    """Evidence of being known, and the same with each row's own class left out, [ROWS] each."""
+    """Evidence of being known and how near rows are to a class, [ROWS] each; how near queries are to the next."""
     asked, is_real, exists, label = flags
     upper, lower, unit, diagonal, near, nearer, root, spread = operands
-    by_classes, weight, support_evidence, inlier_width, other_lam, other_overall = numbers
+    by_classes, weight, support_evidence, inlier_width = numbers
     size = tl.sum(everywhere, 0)
     of_classes = tl.sum(everywhere / tl.where(size > 0, size, 1.0)[None, :], 1) / WAY
     part = tl.where(is_real, by_classes * of_classes + (1.0 - by_classes) / count, 0.0)
@@ -70,48 +73,70 @@ def evidence_of(everywhere, flags, operands, numbers, count, EVIDENCE_SPREADS: t
     scale = tl.where(some, tl.rsqrt(tl.where(some, squares, 1.0)), 0.0)
 
     supported = tl.where(asked[:, None], 0.0, everywhere)
-    by_supports = _cosines(supported, upper, lower, unit, along, square, scale)
+    by_supports, _ = _cosines(supported, upper, lower, unit, along, square, scale)
     overall = tl.sum(tl.where(exists, by_supports, 0.0), 1) / WAY
     given = is_real & ~asked
     first = tl.where(given, support_evidence, overall)
     spread_out, _ = _averaged(first, first, label, near, nearer, root, spread, EVIDENCE_SPREADS)
     inlier = tl.where(asked, _sigmoid(spread_out / inlier_width), 1.0)
-    cosine = _cosines(everywhere * inlier[:, None], upper, lower, unit, along, square, scale)
+    cosine, scaled = _cosines(everywhere * inlier[:, None], upper, lower, unit, along, square, scale)
     own = tl.sum(everywhere * cosine, 1)
     evidence = tl.where(given, support_evidence, own + weight * overall)
 
+    itself = tl.where(some[:, None], scaled, 0.0)
+    without = tl.sqrt(tl.maximum(1.0 - 2.0 * scaled * cosine + scaled * itself, _LEAST_SQUARE))
+    near_class = tl.max(tl.where(exists, (cosine - itself) / without, -2.0), 1)
+    evidence, near_class = _averaged(evidence, near_class, label, near, nearer, root, spread, EVIDENCE_SPREADS)
+
     largest = tl.max(tl.where(exists, everywhere, -1.0), 1)
     best = tl.min(tl.where(exists & (everywhere == largest[:, None]), label[None, :], 99), 1)
-    other = exists & (label[None, :] != best[:, None])
-    e = tl.where(other, tl.exp2((cosine - 1.0) * (other_lam * _LOG2_E)), 0.0)
-    second = tl.sum(e * cosine, 1) / tl.sum(e, 1)
-    mean = tl.sum(tl.where(other, by_supports, 0.0), 1) / (WAY - 1)
-    null = tl.where(is_real, second + weight * other_overall * mean, 0.0)
-    return _averaged(evidence, null, label, near, nearer, root, spread, EVIDENCE_SPREADS)
+    second = tl.max(tl.where(exists & (label[None, :] != best[:, None]), cosine, -9.0 if WAY > 1 else 0.0), 1)
+    queries = tl.sum(tl.where(asked, 1.0, 0.0), 0)
+    next_class = tl.sum(tl.where(asked, second, 0.0), 0) / queries
+    return evidence, near_class, next_class
 
 
 @triton.jit
-def strangers(evidence, null, asked, numbers, queries, ROUNDS: tl.constexpr):
-    """Probability of each query to belong to none of the classes, [ROWS]."""
-    pooling, shift, few, fall, few_rows, most = numbers
-    centre = tl.sum(tl.where(asked, null, 0.0), 0) / queries
-    distance = tl.where(asked, null - centre, 0.0)
-    spread = tl.maximum(tl.sum(distance * distance, 0) / queries, _LEAST_VARIANCE)
-    width = tl.sqrt(spread)
-    centre += shift * width
-    unknown = 1.0 - _sigmoid(2.0 * (evidence - centre) / width)
-    for step in range(ROUNDS):
+def share_of_strangers(everywhere, near_class, next_class, flags, numbers):
+    """The estimated share of queries that belong to no class."""
+    asked, is_real, _, _ = flags
+    depth, first_offset, one_shot, by_unsure, few, most = numbers
+    given = is_real & ~asked
+    queries, supports = tl.sum(tl.where(asked, 1.0, 0.0), 0), tl.sum(tl.where(given, 1.0, 0.0), 0)
+    member = tl.where(given[:, None], everywhere, 0.0)
+    belongs = tl.where(asked[:, None], everywhere, 0.0)
+    shots = tl.maximum(tl.sum(member, 0), 1.0)  # [WAYS]
+    size = tl.sum(belongs, 0) / queries
+    reference = tl.sum(size * tl.sum(member * near_class[:, None], 0) / shots, 0)
+    gap = tl.maximum(reference - next_class, _LEAST_GAP)
+    unsure = 1.0 - tl.sum(tl.sum(belongs * belongs, 1), 0) / queries
+    attracted = tl.sum(size / (shots * tl.sqrt(shots)), 0)
+    offset = first_offset + (one_shot + by_unsure * unsure) * attracted
+    short = (reference - tl.sum(tl.where(asked, near_class, 0.0), 0) / queries) / gap - offset
+    part = tl.minimum(tl.maximum(short / depth, 1e-3), most)
+    distance = tl.where(given, near_class - tl.sum(tl.where(given, near_class, 0.0), 0) / supports, 0.0)
+    spread = tl.sum(distance * distance, 0) / supports
+    doubt = few * few + spread / (tl.maximum(supports - 1.0, 1.0) * gap * depth * gap * depth)
+    return tl.maximum(part * part * part / (part * part + doubt), _LEAST_STRANGERS)
+
+
+@triton.jit
+def rejected(evidence, part, asked, least_within, ROUNDS: tl.constexpr):
+    """Probability [ROWS] of being the lower of two kinds of evidence, of which a share `part` is."""
+    queries = tl.sum(tl.where(asked, 1.0, 0.0), 0)
+    centre = tl.sum(tl.where(asked, evidence, 0.0), 0) / queries
+    distance = tl.where(asked, evidence - centre, 0.0)
+    width = tl.sqrt(tl.maximum(tl.sum(distance * distance, 0) / queries, _LEAST_VARIANCE))
+    standard = distance / width
+    prior = tl.log(part / (1.0 - part))
+    odds = 2.0 * (prior / _PROBIT - standard)
+    for _ in range(ROUNDS):
+        unknown = tl.where(asked, _sigmoid(odds), 0.0)
         known = tl.where(asked, 1.0 - unknown, 0.0)
-        mass = tl.sum(known, 0)
-        part = tl.minimum(tl.maximum(1.0 - mass / queries, 1e-3), most)
-        rest = mass + 1e-3
-        mean = tl.maximum(tl.sum(known * evidence, 0) / rest, centre + width)
-        distance = evidence - mean
-        variance = tl.maximum(tl.sum(known * distance * distance, 0) / rest, _LEAST_VARIANCE)
-        common = pooling * spread + (1.0 - pooling) * variance
-        blur = tl.maximum(3.0 * tl.sqrt(common) / (mean - centre), 1.0)
-        doubt = few * few * tl.exp2(fall * tl.log2(blur)) + few_rows / queries
-        part = tl.where(step == ROUNDS - 1, part * part * part / (part * part + doubt), part)
-        odds = (centre - mean) * (evidence - 0.5 * (centre + mean)) / common + tl.log(part / (1.0 - part))
-        unknown = _sigmoid(odds)
-    return unknown
+        strange = tl.sum(unknown, 0) + _FEWEST
+        low = tl.sum(unknown * standard, 0) / strange
+        high = tl.sum(known * standard, 0) / (queries - strange + 2.0 * _FEWEST)
+        below, above = standard - low, standard - high
+        variance = tl.maximum(tl.sum(unknown * below * below + known * above * above, 0) / queries, least_within)
+        odds = (low - high) * (standard - 0.5 * (low + high)) / variance + prior
+    return _sigmoid(odds)

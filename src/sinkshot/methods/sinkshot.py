@@ -41,7 +41,18 @@ from sinkshot.methods.bms import transport_kernel, unit
 from sinkshot.methods.oslo import sigmoid
 from sinkshot.methods.priors import shrunken_shares
 from sinkshot.methods.registry import register
-from sinkshot.settings.sinkshot import FAINT, LEAST_KNOWN, LEAST_VARIANCE, SETTINGS, SinkShotSettings
+from sinkshot.settings.sinkshot import (
+    FAINT,
+    FEWEST,
+    LEAST_GAP,
+    LEAST_KNOWN,
+    LEAST_SQUARE,
+    LEAST_STRANGERS,
+    LEAST_VARIANCE,
+    PROBIT,
+    SETTINGS,
+    SinkShotSettings,
+)
 from sinkshot.task import Array, GramTask, Scores, Task
 
 _TINY = 1e-30
@@ -164,48 +175,27 @@ def strangers(belongs: Array, rows: Rows, graph: Graph, s: SinkShotSettings) -> 
     """Probability that each query belongs to none of the classes, [R, 1, q], on a scale estimated from the pool.
 
     The evidence that a row belongs to a class is its cosine to that class plus its mean cosine to all classes, both
-    after centring the pool and averaged over neighbours. The evidence of an outlier is estimated by leaving out each
-    row's own class: to the other classes the row is an outlier. The pool is a mixture of both, with a common
-    variance. The estimated share of outliers is shrunk towards zero if it is small or the two are hard to tell apart.
+    after centring the pool and averaged over neighbours. It ranks the queries. How many of them are outliers is told by
+    the supports, which are none: `share_of_strangers` compares how near supports and queries are to their classes.
 
     1.  Subtract half of the mean of all rows and half of the mean of the class means of [supports; p]; unit length.
         c0 = cosines to support means; over = mean of c0 over classes.
     2.  inlier = sigmoid(average(over) / 0.06), where `average` mixes three times over neighbours by D^-1 A with spread
         0.7 and supports have evidence 2.5. c1 = cosines to the means of supports and p inlier.
     3.  evidence e = average(sum p c1 + 2 over).
-    4.  For each row, its class (largest p) left out: o = sum softmax(7 c1) c1 + 1.6 mean c0, over the other classes;
-        supports likewise. e0 = average(o), with no evidence of supports set. mu0, v0: mean and variance of the queries'
-        e0; mu0 += 2 (1 - 1/shots) sqrt(v0).
-    5.  r = sigmoid(2 (e - mu0) / sqrt(v0)). Ten times: share of strangers f = mean(1 - r), 0.001 to 0.9; mu1, v1: mean
-        and variance of e weighted by r, mu1 at least mu0 + sqrt(v0); v = 0.43 v0 + 0.57 v1; log odds of a stranger
-        (mu0 - mu1)(e - (mu0 + mu1) / 2) / v + log(f / (1 - f)), r one minus its sigmoid. The tenth time
-        f^3 / (f^2 + w) stands for f, w = 0.1^2 max(1, 3 sqrt(v) / (mu1 - mu0))^2.6 + 2 / q.
+    4.  near = average(largest of c1, each to the mean of the other rows). left out = mean over queries of the largest
+        c1 except that to their own class (largest p).
+    5.  f = the estimated share of outliers, by `share_of_strangers`.
+    6.  e of the queries, less its mean and over its deviation, is a mixture of outliers and members with a common
+        variance and share f, as `rejected` says. Where both are apart, f need not be exact: the cut is in the valley
+        between them. Where they are one lump, f decides.
     """
-    xp = array_namespace(belongs)
-    evidence, null = evidence_of(belongs, rows, graph, s)
-    queries = evidence.shape[-1]
-    centre = xp.mean(null, axis=-1, keepdims=True)  # mu0, [R, 1, 1]
-    spread = at_least(xp.mean((null - centre) ** 2, axis=-1, keepdims=True), LEAST_VARIANCE)
-    width = xp.sqrt(spread)
-    centre = centre + s.null_shift(rows.supports / belongs.shape[-2]) * width
-    known = sigmoid(2.0 * (evidence - centre) / width)
-    for step in range(s.rounds):
-        part = xp.clip(xp.mean(1.0 - known, axis=-1, keepdims=True), min=1e-3, max=s.most_strangers)
-        rest = xp.sum(known, axis=-1, keepdims=True) + 1e-3
-        mean = xp.maximum(xp.sum(known * evidence, axis=-1, keepdims=True) / rest, centre + width)  # mu1
-        variance = at_least(xp.sum(known * (evidence - mean) ** 2, axis=-1, keepdims=True) / rest, LEAST_VARIANCE)
-        common = s.null_pooling * spread + (1.0 - s.null_pooling) * variance
-        if step == s.rounds - 1:
-            blur = at_least(3.0 * xp.sqrt(common) / (mean - centre), 1.0)
-            doubt = s.few_strangers**2 * blur**s.few_fall + s.few_rows / queries
-            part = part**3 / (part * part + doubt)
-        odds = (centre - mean) * (evidence - 0.5 * (centre + mean)) / common + xp.log(part / (1.0 - part))
-        known = sigmoid(-odds)
-    return sigmoid(odds)
+    evidence, near, left_out = evidence_of(belongs, rows, graph, s)
+    return rejected(evidence, share_of_strangers(belongs, near, left_out, rows, s), s)
 
 
-def evidence_of(belongs: Array, rows: Rows, graph: Graph, s: SinkShotSettings) -> tuple[Array, Array]:
-    """Evidence of being known, [R, 1, q]: as it is, and with each row's own class left out."""
+def evidence_of(belongs: Array, rows: Rows, graph: Graph, s: SinkShotSettings) -> tuple[Array, Array, Array]:
+    """Evidence of being known [R, 1, q], how near rows are to a class [R, 1, N], queries to the next [R, 1, 1]."""
     xp = array_namespace(belongs)
     way, count = belongs.shape[-2], rows.supports + rows.queries
     everywhere = rows.with_queries(rows.member, belongs)  # [R, way, N]
@@ -216,22 +206,81 @@ def evidence_of(belongs: Array, rows: Rows, graph: Graph, s: SinkShotSettings) -
     of_supports = xp.full_like(overall[..., : rows.supports], s.support_evidence)
 
     def averaged(values: Array) -> Array:
-        return graph.average(values, s.spread, s.evidence_spreads)[..., rows.supports :]
+        return graph.average(values, s.spread, s.evidence_spreads)
 
     def with_supports(values: Array) -> Array:
         return xp.concat([of_supports, values[..., rows.supports :]], axis=-1)
 
-    inlier = sigmoid(averaged(with_supports(overall)) / s.inlier)
-    _, cosine = unit(rows.with_queries(rows.member, inlier * belongs), centred)
+    inlier = sigmoid(averaged(with_supports(overall))[..., rows.supports :] / s.inlier)
+    scaled, cosine = unit(rows.with_queries(rows.member, inlier * belongs), centred)
     own = xp.sum(everywhere * cosine, axis=-2, keepdims=True)
-    evidence = averaged(with_supports(own + s.overall * overall))
+    evidence = averaged(with_supports(own + s.overall * overall))[..., rows.supports :]
+    near = averaged(xp.max(_to_others(scaled, cosine, centred), axis=-2, keepdims=True))
     if way == 1:
-        return evidence, xp.zeros_like(evidence)
-    left_out = one_hot(xp.argmax(everywhere, axis=-2), way, cosine)
-    others = softmax(s.other_lam * cosine - 1e4 * left_out, axis=-2)
-    second = xp.sum(others * cosine, axis=-2, keepdims=True)
-    mean_of_others = xp.sum((1.0 - left_out) * by_supports, axis=-2, keepdims=True) / (way - 1)
-    return evidence, averaged(second + s.overall * s.other_overall * mean_of_others)
+        return evidence, near, xp.zeros_like(near[..., :1])
+    left_out = one_hot(xp.argmax(belongs, axis=-2), way, cosine)
+    second = xp.max(cosine[..., rows.supports :] - 9.0 * left_out, axis=-2, keepdims=True)
+    return evidence, near, xp.mean(second, axis=-1, keepdims=True)
+
+
+def _to_others(scaled: Array, cosine: Array, rows: Rows) -> Array:
+    """Cosines [R, way, N] of rows to class weights without the row itself, from `scaled` and `cosine` with it."""
+    xp = array_namespace(scaled)
+    itself = scaled * rows.squares[..., None, :]  # zero for a row without direction
+    length = xp.sqrt(at_least(1.0 - 2.0 * scaled * cosine + scaled * itself, LEAST_SQUARE))
+    return (cosine - itself) / length
+
+
+def share_of_strangers(belongs: Array, near: Array, left_out: Array, rows: Rows, s: SinkShotSettings) -> Array:
+    """Estimate which share of the queries belongs to none of the classes, [R, 1, 1].
+
+    Supports belong to a class, so queries that do are as `near` [R, 1, N] to theirs as supports are: ref, the mean of
+    each class's supports, weighted by class sizes. Outliers are less near, but nearer than queries are to the next
+    class (`left_out`). So f = ((ref - mean of queries) / (ref - left out) - offset) / 0.22, at most 0.8. The
+    offset is what the first term is without outliers: few supports are too near to the rows that they themselves have
+    attracted, the more so the less sure p is. Last, f is shrunk to f^3 / (f^2 + 0.5^2 + e^2), e the standard error of
+    the mean of supports, in the same units; at least 0.001.
+    """
+    xp = array_namespace(belongs)
+    shots = xp.sum(rows.member, axis=-1, keepdims=True)  # [R, way, 1]
+    size = xp.mean(belongs, axis=-1, keepdims=True)  # [R, way, 1]
+    of_supports, of_queries = near[..., : rows.supports], near[..., rows.supports :]
+    by_class = xp.sum(rows.member * of_supports, axis=-1, keepdims=True) / shots
+    reference = xp.sum(size * by_class, axis=-2, keepdims=True)  # [R, 1, 1]
+    gap = at_least(reference - left_out, LEAST_GAP)
+    unsure = 1.0 - xp.sum(belongs * belongs, axis=(-2, -1), keepdims=True) / rows.queries
+    attracted = xp.sum(size / (shots * xp.sqrt(shots)), axis=-2, keepdims=True)
+    offset = s.offset + (s.offset_one_shot + s.offset_unsure * unsure) * attracted
+    short = (reference - xp.mean(of_queries, axis=-1, keepdims=True)) / gap - offset
+    part = xp.clip(short / s.depth, min=1e-3, max=s.most_strangers)
+    spread = xp.mean((of_supports - xp.mean(of_supports, axis=-1, keepdims=True)) ** 2, axis=-1, keepdims=True)
+    doubt = s.few_strangers**2 + spread / (max(rows.supports - 1, 1) * (gap * s.depth) ** 2)
+    return at_least(part**3 / (part * part + doubt), LEAST_STRANGERS)
+
+
+def rejected(evidence: Array, part: Array, s: SinkShotSettings) -> Array:
+    """Probability [R, 1, q] of being the lower of two kinds of evidence, of which a share `part` [R, 1, 1] is.
+
+    Expectation maximisation with that share given: means of both kinds and their common variance are estimated anew,
+    then log odds = (m0 - m1)(e - (m0 + m1) / 2) / v + log(part / (1 - part)), eight times.
+    """
+    xp = array_namespace(evidence)
+    queries = evidence.shape[-1]
+    centred = evidence - xp.mean(evidence, axis=-1, keepdims=True)
+    width = xp.sqrt(at_least(xp.mean(centred * centred, axis=-1, keepdims=True), LEAST_VARIANCE))
+    standard = centred / width
+    prior = xp.log(part / (1.0 - part))
+    odds = 2.0 * (prior / PROBIT - standard)
+    for _ in range(s.rounds):
+        unknown = sigmoid(odds)
+        strange = xp.sum(unknown, axis=-1, keepdims=True) + FEWEST
+        known = queries - strange + 2.0 * FEWEST
+        low = xp.sum(unknown * standard, axis=-1, keepdims=True) / strange
+        high = xp.sum((1.0 - unknown) * standard, axis=-1, keepdims=True) / known
+        within = unknown * (standard - low) ** 2 + (1.0 - unknown) * (standard - high) ** 2
+        variance = at_least(xp.mean(within, axis=-1, keepdims=True), s.least_within)
+        odds = (low - high) * (standard - 0.5 * (low + high)) / variance + prior
+    return sigmoid(odds)
 
 
 def calibrated(belongs: Array, first: Array, known: Array, shots: float, s: SinkShotSettings) -> Array:

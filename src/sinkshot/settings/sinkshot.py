@@ -7,6 +7,11 @@ from dataclasses import dataclass
 
 LEAST_KNOWN = 1e-6  # of a query's weight, however strange it is
 LEAST_VARIANCE = 1e-4  # of evidence
+LEAST_GAP = 1e-3  # between supports and the next class, in cosines
+LEAST_SQUARE = 1e-4  # of the length of a class weight without one row; it is 1 with it
+LEAST_STRANGERS = 1e-3  # share of them, which is none
+FEWEST = 1e-3  # rows, where none is known or none strange
+PROBIT = 1.7  # log odds over this are near the quantile of a normal distribution
 FAINT = 1e-9  # a probability below counts as this one
 
 
@@ -47,16 +52,14 @@ class SinkShotSettings:
     support_evidence: float = 2.5  # of a support: it is known
     evidence_spreads: int = 3  # averages of evidence over neighbours
     inlier: float = 0.06  # width of the step in which rows near no class stop moving the weights
-    other_lam: float = 7.0  # multiplies cosines to the other classes where a row's own is left out
-    other_overall: float = 0.8  # weight of the mean cosine there, times `overall`
-    rounds: int = 10  # of the mixture
-    null_pooling: float = 0.43  # share of the strangers' variance in the common one
-    null_rise: float = 2.0  # standard deviations by which strangers stand above left-out classes at many shots ...
-    null_start: float = 0.0  # ... and at one
-    few_strangers: float = 0.1  # a share of strangers below this is mostly taken as none
-    few_fall: float = 2.6  # power by which that grows where known and strange evidence are not three deviations apart
-    few_rows: float = 2.0  # its square also grows by so much over the number of queries
-    most_strangers: float = 0.9
+    depth: float = 0.22  # how far strangers stand below supports, where the next class stands at one
+    offset: float = 0.04  # how far known queries stand below supports ...
+    offset_one_shot: float = 0.12  # ... and more where supports are few, falling with the shots to the power 1.5, ...
+    offset_unsure: float = 0.5  # ... and more by this times one less the mean of the squared probabilities
+    few_strangers: float = 0.5  # an estimated share of strangers below this is mostly taken as none
+    most_strangers: float = 0.8
+    rounds: int = 8  # of the mixture
+    least_within: float = 0.05  # variance of each kind of evidence, where that of both together is one
 
     # temperature of the answer: exp of a sum
     temperature: float = 0.38  # a constant,
@@ -81,10 +84,6 @@ class SinkShotSettings:
         """Share that neighbours of this mean cosine give, and averages: own values fade as after `spreads` of them."""
         spread = min(max(1.0 - self.distance_doubt * (1.0 - closeness) ** 2, self.spread), self.most_spread)
         return spread, math.ceil(self.spreads * math.log(self.spread) / math.log(spread) - 0.01)
-
-    def null_shift(self, shots: float) -> float:
-        """Deviations by which strangers are expected above rows whose class is left out."""
-        return self.null_start + self.null_rise * (1.0 - 1.0 / max(shots, 1.0))
 
     def log_temperature(self, shots: float, way: int) -> float:
         """Part of the temperature's logarithm that the size of a task decides."""
