@@ -76,6 +76,12 @@ def test_the_best_row_is_best(world):
     assert "b 82.00, c 81.00, difference +1.00 ±" in found.evidence
 
 
+def test_rows_that_a_claim_leaves_out_do_not_count(world):
+    table = world.table(a=80, b=82, c=83)
+    assert world.judge(table, "best-row", row="b").verdict == "does not hold"
+    assert world.judge(table, "best-row", row="b", without="c").verdict == "holds"
+
+
 def test_a_row_that_another_surpasses_is_not_best(world):
     found = world.judge(world.table(a=80, b=82, c=83), "best-row", row="b")
     assert found.verdict == "does not hold"

@@ -51,4 +51,18 @@ def test_a_bank_moves_its_values_to_the_same_data_set_and_backbone(bundled, tmp_
     more = Catalogue([tmp_path])
     after = summary(papers(more), more)
     assert after["same"] == before["same"] + 6  # three rows of Table 4, two shots
-    assert after["no_features"] == before["no_features"] - 6
+    assert after["same_head"] == before["same_head"] + 2  # FEAT of Table 2
+    assert after["no_features"] == before["no_features"] - 8
+
+
+def test_a_head_on_the_backbone_of_the_paper_is_counted_apart(bundled):
+    found = {(one.sheet, one.row): one.cover for one in covered_values(papers(bundled), bundled)}
+    assert found["CIFAR-FS", "S2M2_R"] == "same head"
+    assert found["CIFAR-FS", "BD-CSPN"] == "same"
+
+
+def test_the_banks_of_a_checkout_cover_what_the_docs_say(monkeypatch):
+    monkeypatch.delenv("SINKSHOT_BANKS", raising=False)
+    catalogue = Catalogue()
+    told = summary(papers(catalogue), catalogue)
+    assert (told["same"], told["same_head"], told["stand_in"], told["head"]) == (106, 12, 102, 16)

@@ -58,8 +58,9 @@ def print_list(studies: Sequence[Study], catalogue: Catalogue) -> None:
     if values["values"]:
         out().print(
             f"\nOf {values['values']} values in a paper's tables and curves, {values['with_method']} have a method: "
-            f"{values['same']} can be measured on the same data set and backbone, {values['stand_in']} on another "
-            f"bank, {values['head']} as a head on our features, and {values['no_features']} lack features. "
+            f"{values['same']} can be measured on the same data set and backbone, {values['same_head']} more there by "
+            f"a head on our features, {values['stand_in']} on another bank, {values['head']} there by such a head, and "
+            f"{values['no_features']} lack features. "
             f"{values['no_method']} have no method. --json gives the reasons.",
         )
     out().print("\nBanks found:")

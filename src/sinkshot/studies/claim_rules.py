@@ -79,12 +79,15 @@ class Numbers:
 # --- rules ----------------------------------------------------------------------------------------------------------
 
 
-def best_row(numbers: Numbers, *, row: str, columns: Any = (), groups: Any = ()) -> Iterator[Finding]:
-    """The row is above all other rows (of `groups`, if given) in its columns.
+def best_row(
+    numbers: Numbers, *, row: str, columns: Any = (), groups: Any = (), without: Any = ()
+) -> Iterator[Finding]:
+    """The row is above all other rows (of `groups`, if given, and not `without`) in its columns.
 
     It is not if another row is above it, significantly after Holm's correction for the number of other rows.
     """
     rows = [r for r in numbers.sheet.rows if not groups or r.group in several(groups) or r.label == row]
+    rows = [r for r in rows if r.label not in several(without)]
     for place, column in _columns(numbers.sheet, columns):
         for best in (r for r in rows if r.label == row):
             mine = numbers.of(best.entries[place])

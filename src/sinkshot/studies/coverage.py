@@ -12,14 +12,14 @@ from sinkshot.studies.catalogue import Catalogue, Missing
 from sinkshot.studies.resolve import without_selection
 from sinkshot.studies.study import Entry, Row, Study
 
-Cover = Literal["same", "stand-in", "head", "no features", "no method"]
-"""Of a value: it is measured on the same data set and backbone; on another bank; by the classifier of a method that
-trains its backbone, on our features; there is a method, and no features are here; there is no method."""
+Cover = Literal["same", "same head", "stand-in", "head", "no features", "no method"]
+"""Of a value: it is measured on the same data set and backbone; there, but only by the classifier of a method that
+trains its backbone; on another bank; by such a classifier on another backbone or bank; there is a method, and no
+features are here; there is no method."""
 
-COVERS: tuple[Cover, ...] = ("same", "stand-in", "head", "no features", "no method")
+COVERS: tuple[Cover, ...] = ("same", "same head", "stand-in", "head", "no features", "no method")
 _REASONS = {row: one.reason for one in NEEDS_TRAINING for row in one.rows}
 _OTHER_REASONS = {
-    "BD-CSPN": "The paper lists this transductive method among the inductive ones here; its source does not say how.",
     "OpenMax": "OpenMax needs two supports of each class.",
 }
 
@@ -60,7 +60,8 @@ def _cover(row: Row, entry: Entry, moved: bool, catalogue: Catalogue) -> tuple[C
         return "no features", missing
     if row.head:
         trained = _REASONS.get(row.label, "The paper's row has another backbone, of the method's authors.")
-        return "head", trained
+        same = not missing and catalogue.title(key).rpartition(", ")[2] in row.details
+        return "same head" if same else "head", trained
     return ("stand-in", missing) if missing else ("same", "")
 
 

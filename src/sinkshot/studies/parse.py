@@ -64,7 +64,7 @@ _STUDY |= {"heads": NAMES, "defaults": TABLE, "columns": TABLES, "sheets": TABLE
 _STUDY |= {"against": NAME, "floor": NAME}
 _LABELS = ValueType("a text or a list of texts", lambda given: TEXT.fits(given) or NAMES.fits(given))
 _CLAIM: dict[str, ValueType] = {"text": NAME, "rule": NAME, "row": NAME, "other": NAME, "detail": NAME}
-_CLAIM |= dict.fromkeys(("rows", "columns", "groups"), _LABELS)
+_CLAIM |= dict.fromkeys(("rows", "columns", "groups", "without"), _LABELS)
 _CLAIM |= dict.fromkeys(("low", "high", "late", "value", "times"), NUMBER)
 FOLDERS = ("paper", "bench")
 PAPER_ORDER = (
@@ -316,7 +316,8 @@ class _Reader:
         places = [column for sheet in sheets for column in sheet.columns]
         labels = [row.label for row in rows]
         headed = [name for c in places for name in (c.group, c.label, f"{c.group} {c.label}") if name]
-        there = {"row": labels, "other": labels, "rows": labels, "columns": headed, "groups": [r.group for r in rows]}
+        there = dict.fromkeys(("row", "other", "rows", "without"), labels)
+        there |= {"columns": headed, "groups": [r.group for r in rows]}
         there["detail"] = [detail for r in rows for detail in r.details]
         for key in there.keys() & table.keys():
             for name in [table[key]] if isinstance(table[key], str) else table[key]:
