@@ -15,6 +15,7 @@ import sinkshot
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted(Path(sinkshot.__file__).parent.rglob("*.py"))
 SCRIPTS = sorted(file for name in ("benchmarks", "tools") for file in (ROOT / name).glob("*.py"))
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
 LINES_OF_A_FILE, LINES_OF_A_FUNCTION, LINES_OF_A_COPY = 400, 60, 8
 REASON = "# long: "
 
@@ -39,6 +40,11 @@ def too_long(text: str) -> list[str]:
 def test_files_and_functions_are_short_or_say_why_not():
     found = {str(file): long for file in SOURCES if (long := too_long(file.read_text(encoding="utf-8")))}
     assert not found
+
+
+def test_files_of_tests_are_short_too():
+    lengths = {str(file): len(file.read_text(encoding="utf-8").splitlines()) for file in TESTS}
+    assert not {file: length for file, length in lengths.items() if length > LINES_OF_A_FILE}
 
 
 def test_a_long_function_and_a_long_file_are_found_unless_they_have_a_reason():

@@ -87,11 +87,6 @@ def own(tmp_path):
     running.stop()
 
 
-@pytest.fixture
-def catalogue(tmp_path, blobs):
-    return save(blobs, tmp_path)
-
-
 @pytest.fixture(scope="module")
 def local(tmp_path_factory, blobs):
     """The numbers of one process."""

@@ -21,16 +21,6 @@ from sinkshot.studies.store import Store
 
 
 @pytest.fixture
-def place(tmp_path):
-    return tmp_path / "results.sqlite"
-
-
-@pytest.fixture
-def catalogue(tmp_path, blobs):
-    return save(blobs, tmp_path)
-
-
-@pytest.fixture
 def resolved(catalogue):
     return resolve_cells(catalogue, cell())[0]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from dataclasses import replace
 
 from sinkshot.episodes import Recipe
@@ -57,3 +58,9 @@ def numbers(outcome):
 
 
 __all__ = ["KEY", "RECIPE", "cell", "measured", "numbers", "resolve_cells", "save", "study"]
+
+
+def query(place, text):
+    """Run a statement of SQL on a file of results; return its rows."""
+    with sqlite3.connect(place) as database:
+        return database.execute(text).fetchall()
