@@ -9,12 +9,15 @@ import pytest
 from scipy.optimize import minimize, rosen, rosen_der
 
 import sinkshot
-from sinkshot import Recipe, Task
+from sinkshot import METHODS, Recipe, Task
 from sinkshot.methods import _tim, adaptive_manifold, distribution_calibration, ilpc
+from sinkshot.methods._adam import adam
 from sinkshot.methods._manifold import rows_of, start_of
 from sinkshot.preprocess import apply
 
 torch = pytest.importorskip("torch")
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
 from sinkshot.kernels.ilpc_torch import Descent  # noqa: E402
 from sinkshot.kernels.lbfgs_torch import minimise  # noqa: E402
 from sinkshot.kernels.manifold_torch import Manifold  # noqa: E402
@@ -77,6 +80,44 @@ def test_problems_of_a_batch_stop_where_scipy_stops():
         theirs = minimize(both, start[i], jac=True, method="L-BFGS-B", options=options)
         np.testing.assert_allclose(ours, theirs.x, atol=1e-4)
         assert np.abs(both(ours)[1]).max() <= 1e-3
+
+
+class Recorded(TorchDispatchMode):
+    """Notes operations that a CUDA graph cannot hold: questions to the device, and values from the host."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        moved = "_to_copy" in str(function) and (kwargs or {}).get("device") is not None
+        if moved or any(name in str(function) for name in ("lift_fresh", "_local_scalar", "nonzero", "linalg_inv")):
+            self.found.append(str(function))
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", ["adaptive-manifold", "alpha-tim", "ilpc", "ostim", "sgc", "tim-gd"])
+def test_recorded_steps_neither_ask_the_device_nor_take_values_from_the_host(name, bank):
+    """A GPU is not needed to see it; each further step must add nothing to what the first ones do."""
+    method, counts = METHODS[name], []
+    for count in (22, 23):  # of one inverse of the manifold
+        drawn = Recipe(episodes=2).draw(bank.labels)
+        parts = (bank.features[drawn.support], drawn.support_labels, bank.features[drawn.query])
+        task = apply(Task(*(torch.from_numpy(part) for part in parts), 5), method.preprocess, bank.base)
+        with Recorded() as seen:
+            method.function(task, **{"epochs" if name == "ilpc" else "steps": count})
+        counts.append(len(seen.found))
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_adam_takes_the_steps_of_the_readable_code(device):
+    rng = np.random.default_rng(0)
+    start, pull = rng.normal(size=(3, 4)), rng.normal(size=(3, 4))
+    wanted = adam(start, lambda x: x**3 - pull, steps=50, lr=0.01)
+    pull = torch.from_numpy(pull).to(device)
+    found = adam(torch.from_numpy(start).to(device), lambda x: x**3 - pull, steps=50, lr=0.01)
+    np.testing.assert_allclose(found.cpu().numpy(), wanted, rtol=1e-10)
 
 
 @pytest.mark.parametrize("shot", [1, 3])

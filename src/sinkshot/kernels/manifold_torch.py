@@ -13,8 +13,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from sinkshot.kernels.adam_torch import optimiser
 from sinkshot.kernels.torch_graphs import Repeated
-from sinkshot.settings.constants import ADAM_BETA1, ADAM_BETA2, ADAM_EPSILON, MANIFOLD_EPSILON
+from sinkshot.settings.constants import MANIFOLD_EPSILON
 
 REFRESH = 20  # steps that an inverse serves
 CORRECTIONS = 3  # of a solution, in each step
@@ -45,11 +46,7 @@ class Manifold:
         self.shift = torch.zeros_like(first)
         self.width = torch.ones_like(self.distances)
         self.strength = torch.full_like(self.distances, spread)
-        moving = [self.shift, self.width, self.strength]
-        for one in moving:
-            one.grad = torch.zeros_like(one)
-        betas, on_gpu = (ADAM_BETA1, ADAM_BETA2), x.device.type == "cuda"
-        self.adam = torch.optim.Adam(moving, lr, betas, ADAM_EPSILON, fused=True, capturable=on_gpu)
+        self.adam = optimiser([self.shift, self.width, self.strength], lr)
         self.inverse = torch.zeros_like(self.distances)
         self.sources = torch.eye(total, self.way, dtype=x.dtype, device=x.device).repeat(episodes, 1, 1)  # [R, N, way]
         self.arrived, self.back = torch.zeros_like(self.sources), torch.zeros_like(self.sources)

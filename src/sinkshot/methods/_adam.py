@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, is_torch_array
 
 from sinkshot.settings.constants import ADAM_BETA1, ADAM_BETA2, ADAM_EPSILON
 from sinkshot.task import Array
@@ -30,6 +30,10 @@ class Adam:
 
 def adam(start: Array, gradient: Callable[[Array], Array], *, steps: int, lr: float) -> Array:
     """Return `start` after a number of steps."""
+    if is_torch_array(start):
+        from sinkshot.kernels.adam_torch import adam as on_torch
+
+        return on_torch(start, gradient, steps=steps, lr=lr)
     moving = Adam(start, lr)
     for _ in range(steps):
         moving.move(gradient(moving.at))
