@@ -84,7 +84,7 @@ class Manifold:
         self.distances[:, way:, :way] = to_rows.mT
         self._measure(between.double(), to_rows.double())
         near = (self.width * self.distances).mul_(-1 / self.scale).exp_()
-        near[:, :way] = 0.0  # centroids choose no neighbours, and no row chooses itself
+        near[:, :way].zero_()  # centroids choose no neighbours, and no row chooses itself
         near.diagonal(dim1=1, dim2=2).zero_()
         least = near.topk(min(self.k, near.shape[-1]), dim=-1, sorted=False).values.amin(dim=-1, keepdim=True)
         self.chosen = near.masked_fill_(near < least, 0.0)
