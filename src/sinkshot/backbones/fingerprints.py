@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sinkshot.backbones.datasets import Images
 from sinkshot.backbones.datasets.images import parallel
-from sinkshot.backbones.datasets.sources import Opened
+from sinkshot.backbones.datasets.sources import Objects, Opened
 
 
 def fingerprints(images: Images) -> NDArray[np.uint32]:
@@ -18,6 +18,8 @@ def fingerprints(images: Images) -> NDArray[np.uint32]:
 
     A missing file gets one too; decoding it reports that it is missing.
     """
+    if isinstance(images.source, Objects):
+        return images.source.stamps
     found = parallel(lambda index: _fingerprint(images.source.open(index)), range(len(images)))
     return np.fromiter(found, np.uint32, len(images))
 

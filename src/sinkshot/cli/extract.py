@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 @guarded  # more than 60 lines: one or more for each option
 def extract(  # long: one parameter for each option
-    images: shared.Images,
+    images: Annotated[
+        str, typer.Argument(metavar="IMAGES", help="Folder of images, data set, or address such as s3://bucket/photos.")
+    ],
     target: Annotated[
         str, typer.Option("--out", help="Feature bank to write, .safetensors; or a folder or address, in parts.")
     ],
@@ -102,7 +104,8 @@ def extract(  # long: one parameter for each option
         images, layout, split, data_set=data_set, size=found.size, margin=own if margin is None else margin
     )
     with ProgressReporter() as reporter:
-        datasets.check(listed, decode=decode, subset=subset, progress=reporter.bar("checking images"))
+        bar = reporter.bar("checking images")
+        datasets.check(listed, decode=decode, subset=subset, headers=not in_parts, progress=bar)
     means = None if base_means is None else steps.base_means_in(base_means, found)
     facts = {"weights": (encoder or "timm").partition(":")[0] if weights is None else weights.name}
     options: dict[str, Any] = {"batch": batch, "device": device, "precision": precision, "store": store}

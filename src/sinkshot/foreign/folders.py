@@ -197,6 +197,18 @@ class RemoteFolder(Folder):
             self.files.rm_file(self._place(name))
             self.files.invalidate_cache(self.path)
 
+    def below(self) -> list[tuple[str, str]]:
+        """Return all files at or below it, sorted: names relative to it, and what changes when their content does."""
+        with _sentences(self.address):
+            self.files.invalidate_cache(self.path)
+            found = self.files.find(self.path, detail=True)
+        start = len(self.path.rstrip("/")) + 1
+        marks = ("ETag", "etag", "md5Hash", "LastModified", "mtime", "size")
+        return sorted(
+            (place[start:], " ".join(str(facts[mark]) for mark in marks if mark in facts))
+            for place, facts in found.items()
+        )
+
     def _place(self, name: str) -> str:
         return f"{self.path.rstrip('/')}/{name}"
 

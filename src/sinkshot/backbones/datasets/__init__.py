@@ -17,7 +17,9 @@ from typing import NamedTuple
 from sinkshot.backbones.datasets import cifar, cub, folders, imagenet, known, packs
 from sinkshot.backbones.datasets.images import MARGIN, Images, check
 from sinkshot.backbones.datasets.known import DataSet
+from sinkshot.backbones.datasets.object_store import read_objects
 from sinkshot.errors import InputError, number, unknown_name, whole
+from sinkshot.foreign.folders import is_address
 from sinkshot.formats import as_path
 
 __all__ = ["LAYOUTS", "MARGIN", "Images", "check", "layout_of", "load"]
@@ -59,7 +61,7 @@ def load(
     Parameters
     ----------
     path : path
-        A folder or a file in one of the `LAYOUTS`.
+        A folder or a file in one of the `LAYOUTS`, or an address such as `s3://bucket/photos` with a folder per class.
     layout : str
         Its name, or "auto" to recognise it.
     split : str
@@ -73,12 +75,16 @@ def load(
         The short side is first brought to `margin * size`, and the middle cut out; 1 keeps the largest square. Without
         it, images are brought down to 1.15 times the size, as the field tests its networks, and small ones stay whole.
     """
-    (root, kind), name = _recognised(as_path(path), layout), known.split_name(split)
-    chosen = None if data_set is None else known.get(data_set)
     if size is not None:
         whole("size", size, 8)
     if margin is not None and number("margin", margin, above=0.0) < 1:
         raise InputError(f"margin must be at least 1; {margin!r} was given.")
+    shape = {"size": size, "margin": None if margin is None else float(margin)}
+    if is_address(path):
+        found = read_objects(os.fsdecode(path), known.split_name(split))
+        return replace(found, **shape, meta={**found.meta, "source": os.fsdecode(path)})  # type: ignore[arg-type]
+    (root, kind), name = _recognised(as_path(path), layout), known.split_name(split)
+    chosen = None if data_set is None else known.get(data_set)
     try:
         images = LAYOUTS[kind].read(root, name, chosen)
     except OSError as error:
@@ -87,9 +93,7 @@ def load(
         raise InputError(f"a list of images in {path} is not UTF-8 text ({error}); save it as UTF-8.") from error
     if len(images) == 0:
         raise InputError(f"{path} holds no images of the split {name!r}. {' '.join(images.faults[:3])}".rstrip())
-    return replace(
-        images, size=size, margin=None if margin is None else float(margin), meta={**images.meta, "source": root.name}
-    )
+    return replace(images, **shape, meta={**images.meta, "source": root.name})  # type: ignore[arg-type]
 
 
 def layout_of(path: str | os.PathLike[str], layout: str = "auto") -> str:

@@ -99,17 +99,31 @@ class Images:
         return replace(self, source=source, labels=numbers, class_names=names, expected={}, faults=())
 
 
-def check(images: Images, *, decode: bool = False, subset: bool = False, progress: Progress | None = None) -> None:
+def check(
+    images: Images,
+    *,
+    decode: bool = False,
+    subset: bool = False,
+    headers: bool = True,
+    progress: Progress | None = None,
+) -> None:
     """Check every image before a long run; one error names all faults.
 
-    The header of each is read, or with `decode` the whole image; classes are counted, and held against the official
-    numbers where the data set is a known one, unless it is a `subset` on purpose.
+    The header of each is read, or with `decode` the whole image, unless `headers` is false and workers will say what
+    they cannot read; classes are counted, and held against the official numbers where the data set is a known one,
+    unless it is a `subset` on purpose.
     """
-    complain(list(problems(images, decode, subset, progress)))
+    complain([*counted(images, subset), *(opened(images, decode, progress) if headers or decode else ())])
 
 
 def problems(images: Images, decode: bool, subset: bool, progress: Progress | None = None) -> Iterator[str]:
     """Yield a sentence per fault of the images."""
+    yield from counted(images, subset)
+    yield from opened(images, decode, progress)
+
+
+def counted(images: Images, subset: bool) -> Iterator[str]:
+    """Yield a sentence per fault of the list of images."""
     yield from images.faults
     counts = dict(zip(images.class_names, np.bincount(images.labels, minlength=len(images.class_names)), strict=True))
     for name in (name for name, count in counts.items() if not count):
@@ -118,6 +132,10 @@ def problems(images: Images, decode: bool, subset: bool, progress: Progress | No
         found = int(counts.get(name, 0)) if name else len(images)
         if found != count and (found or not name):
             yield f"{f'class {name!r}' if name else 'the split'} has {found:,} images, expected {count:,}"
+
+
+def opened(images: Images, decode: bool, progress: Progress | None = None) -> Iterator[str]:
+    """Yield a sentence per image that cannot be read, or that is not as large as others."""
     look = images._decoded if decode else images._header
     sizes: dict[Any, int] = {}
     for index, found in enumerate(parallel(look, range(len(images)))):

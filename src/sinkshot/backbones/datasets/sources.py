@@ -1,4 +1,7 @@
-"""Where the images of a data set lie: in files, encoded in memory, or as plain pixels. All are opened by number."""
+"""Where the images of a data set lie: in files, here or in an object store, encoded in memory, or as plain pixels.
+
+All are opened by number.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkshot.errors import InputError
+from sinkshot.foreign.folders import RemoteFolder
+from sinkshot.foreign.limits import IMAGE
 
 Opened = Path | BytesIO | NDArray[np.uint8]
 """A file or bytes that PIL can read, or pixels [h, w, 3]."""
@@ -50,6 +55,26 @@ class Files:
     def open(self, index: int) -> Opened:
         """Return the file."""
         return self.root / self.paths[index]
+
+
+@dataclass(frozen=True, eq=False)
+class Objects:
+    """Image files at an address such as `s3://bucket/photos`, read when they are needed."""
+
+    folder: RemoteFolder
+    paths: Sequence[str]  # relative to the address
+    stamps: NDArray[np.uint32]  # checksums of what the store says of each: they change with the content
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def name(self, index: int) -> str:
+        """Return the path below the address."""
+        return self.paths[index]
+
+    def open(self, index: int) -> Opened:
+        """Read the file."""
+        return BytesIO(self.folder.content(self.paths[index], IMAGE))
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,6 +171,8 @@ def _parts_of(source: Source, indexes: NDArray[np.int64]) -> Source | None:
     """Return a source of these images alone; None where that is not known how."""
     if isinstance(source, Files):
         return Files(source.root, [source.paths[i] for i in indexes])
+    if isinstance(source, Objects):
+        return Objects(source.folder, [source.paths[i] for i in indexes], source.stamps[indexes])
     if isinstance(source, Picked):
         return Picked(source.sources, source.which[indexes], source.indexes[indexes]).alone()
     if isinstance(source, Pixels):
