@@ -12,7 +12,7 @@ import pytest
 
 from sinkshot.arrays import at_least, one_hot, softmax
 from sinkshot.parted.array import PartedArray, new_array, write_rows
-from sinkshot.parted.work_folder import Layout, WorkFolder, work_folder
+from sinkshot.parted.work_folder import RowLayout, WorkFolder, work_folder
 
 SUPPORTS, SIZES, WAY = 4, (5, 7, 3), 3
 ROWS = SUPPORTS + sum(SIZES)
@@ -30,7 +30,7 @@ def work(tmp_path: Path) -> Iterator[WorkFolder]:
 @pytest.fixture
 def array(work: WorkFolder) -> PartedArray:
     """The values in four parts."""
-    made = new_array(work, Layout(str(work.path), SUPPORTS, SIZES), WAY, of_queries=False)
+    made = new_array(work, RowLayout(str(work.path), SUPPORTS, SIZES), WAY, of_queries=False)
     write_rows(made.stored().path, VALUES[0].T, 0)
     return made
 

@@ -18,7 +18,7 @@ from sinkshot.methods.algebra import rows_of
 from sinkshot.parted import neighbours, pool
 from sinkshot.parted import work_folder as folders
 from sinkshot.parted.array import PartedArray
-from sinkshot.parted.pool import Pool, prepare_pool
+from sinkshot.parted.pool import PartedPool, prepare_pool
 from sinkshot.parted.solve import solve
 from sinkshot.parted.work_folder import WorkFolder, work_folder
 from sinkshot.settings.sinkshot import SETTINGS
@@ -61,7 +61,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkFolder
         yield made
 
 
-def collected(array: PartedArray, of: Pool, rows: int) -> np.ndarray:
+def collected(array: PartedArray, of: PartedPool, rows: int) -> np.ndarray:
     """Values [n, k] of the queries in the order of the bank; labelled rows have zeros."""
     parts = {part: array.expression.block(of.layout, part, {})[0] for part in array.parts()}
     first = next(iter(parts.values()))

@@ -18,7 +18,7 @@ from sinkshot.formats.parts import PartedFeatures
 from sinkshot.label.items import Items
 from sinkshot.parted.array import PartedArray, Stored, read_rows
 from sinkshot.parted.neighbours import NearestOfSupports
-from sinkshot.parted.pool import Pool, PoolFiles
+from sinkshot.parted.pool import PartedPool, PoolFiles
 from sinkshot.parted.work_folder import WorkFolder
 from sinkshot.task import Scores
 
@@ -27,7 +27,7 @@ ANSWERS = "answers"  # folder of the Parquet files
 
 
 @dataclass(frozen=True)
-class Rows:
+class PartedRows:
     """What is to be labelled: features in parts, and the labels, classes and names of their rows."""
 
     features: PartedFeatures
@@ -50,7 +50,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Found:
+class PartedAnswers:
     """Answers of the method in files of the run, and where the rows of the bank are in them."""
 
     pool: PoolFiles
@@ -60,7 +60,7 @@ class Found:
     places: Path  # int32 [n], a row's place in the pool
 
     @classmethod
-    def of(cls, pool: Pool, scores: Scores, near: NearestOfSupports | None, work: WorkFolder) -> Found:
+    def of(cls, pool: PartedPool, scores: Scores, near: NearestOfSupports | None, work: WorkFolder) -> PartedAnswers:
         """Store the scores, and check `unknown` by the neighbours of the labelled rows."""
         probabilities = _class_major(scores.probabilities).stored()
         unknown = None if scores.unknown is None else scores.unknown[..., None, :].stored()
@@ -96,7 +96,7 @@ def _class_major(by_query: PartedArray) -> PartedArray:
 class AnswerJob:
     """A part of the bank whose answers are to be written."""
 
-    found: Found
+    found: PartedAnswers
     part: int
     begin: int  # first row in the bank
     codes: NDArray[np.int64]  # labels of its rows
@@ -127,7 +127,9 @@ class Totals:
         )
 
 
-def write_answers(rows: Rows, found: Found, threshold: float | None, folder: Folder | None, work: WorkFolder) -> Totals:
+def write_answers(
+    rows: PartedRows, found: PartedAnswers, threshold: float | None, folder: Folder | None, work: WorkFolder
+) -> Totals:
     """Write the answers of every part of the bank; a file appears under its name when it is complete."""
     target = None if folder is None else folder_at(folder.path_of(ANSWERS))
     starts = rows.features.starts

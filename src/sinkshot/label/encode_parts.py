@@ -24,7 +24,7 @@ from sinkshot.foreign.folders import LocalFolder
 from sinkshot.formats.part_files import Part, write_part
 from sinkshot.formats.parts import open_parts, part_name, write_index
 from sinkshot.label import inputs
-from sinkshot.label.answer_parts import Rows
+from sinkshot.label.answer_parts import PartedRows
 from sinkshot.label.cache import FeatureCache
 from sinkshot.label.encode import encode
 from sinkshot.label.in_parts import coded
@@ -49,7 +49,7 @@ class EncodeJob:
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedPart:
     """A part that is written, which of its items are in it, and why others are not."""
 
     part: Part | None  # None where no item can be read
@@ -70,7 +70,7 @@ def rows_by_workers(
     tell: Callable[[str], None],
     progress: Callable[[int, int], None] | None,
     **options: Any,
-) -> tuple[Rows, dict[str, Any]]:
+) -> tuple[PartedRows, dict[str, Any]]:
     """Encode the items of an input on workers; returns their rows, and facts for the summary.
 
     Parameters are those of `sinkshot.label`; workers must reach the input and `cache` by the same paths.
@@ -99,7 +99,7 @@ def rows_by_workers(
                   tuple(options.items()), chosen.digest, cache.resolve())
         for number, begin in enumerate(range(0, len(items), PART_ITEMS))
     ]  # fmt: skip
-    found: dict[int, Encoded] = {}
+    found: dict[int, EncodedPart] = {}
     done = 0
     with crew(workers, scheduler, package_version() if scheduler else "") as client:
         for job, encoded in each(client, encode_part, jobs):
@@ -119,10 +119,10 @@ def rows_by_workers(
     features, _, _ = open_parts(folder.path)
     rest = items.only(kept, left_out)
     facts = {"encoder": chosen.name, "encoder_digest": chosen.digest}
-    return Rows(features, codes[kept], classes, rest.names, rest), facts
+    return PartedRows(features, codes[kept], classes, rest.names, rest), facts
 
 
-def encode_part(job: EncodeJob) -> Encoded:
+def encode_part(job: EncodeJob) -> EncodedPart:
     """Encode the items of a part and write it; runs where a worker is."""
     chosen = _loaded(job.encoder, "image" if job.items.kind == "images" else "text", job.options)
     if chosen.digest != job.digest:
@@ -133,12 +133,12 @@ def encode_part(job: EncodeJob) -> Encoded:
         except InputError as error:
             if "can be read" not in str(error):
                 raise
-            return Encoded(None, np.zeros(len(job.items), bool), (LeftOut(job.items.names[0], str(error)),))
+            return EncodedPart(None, np.zeros(len(job.items), bool), (LeftOut(job.items.names[0], str(error)),))
     names = set(rest.names)
     kept = np.array([name in names for name in job.items.names])
     folder = LocalFolder(job.folder / BANK)
     part = write_part(folder, part_name(job.number), features, job.codes[kept], "float16")
-    return Encoded(part, kept, rest.left_out)
+    return EncodedPart(part, kept, rest.left_out)
 
 
 @lru_cache(maxsize=2)

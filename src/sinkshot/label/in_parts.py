@@ -26,12 +26,12 @@ from sinkshot.foreign.folders import Folder, folder_at
 from sinkshot.formats.parts import open_parts
 from sinkshot.label import answers as files
 from sinkshot.label import label_files, page
-from sinkshot.label.answer_parts import Found, Rows, Totals, write_answers
+from sinkshot.label.answer_parts import PartedAnswers, PartedRows, Totals, write_answers
 from sinkshot.label.classifier import Stage, answers_of, data_warnings
 from sinkshot.label.inputs.images import ALSO_POOL, POOL
 from sinkshot.label.items import OUTSIDER, SUMMARY, Items
 from sinkshot.label.results import Labelled
-from sinkshot.parted.pool import Pool, prepare_pool
+from sinkshot.parted.pool import PartedPool, prepare_pool
 from sinkshot.parted.solve import solve
 from sinkshot.parted.work_folder import WorkFolder, work_folder
 from sinkshot.task import Scores
@@ -40,7 +40,7 @@ Floats = NDArray[Any]
 MOST_SAMPLED = 10_000  # unlabelled rows of the page
 
 
-def rows_of_bank(path: str, labels: str | os.PathLike[str] | None = None) -> Rows:
+def rows_of_bank(path: str, labels: str | os.PathLike[str] | None = None) -> PartedRows:
     """Open a bank in parts; a label file names rows by their numbers.
 
     Rows with the label -1 are unlabelled, and so are those of classes that are called so: `_unlabeled`, as `extract`
@@ -55,7 +55,7 @@ def rows_of_bank(path: str, labels: str | os.PathLike[str] | None = None) -> Row
         raise InputError(f"{path}: a label is {present[-1]}, and the index names {len(index.class_names)} classes.")
     named = {int(code): index.class_names[code] if index.class_names else str(code) for code in present}
     given = {} if labels is None else _given(Path(labels), codes, named)
-    return Rows(
+    return PartedRows(
         features, *coded({**dict.fromkeys(named.values()), **dict.fromkeys(given.values())}, codes, named, given)
     )
 
@@ -93,7 +93,7 @@ def coded(
 
 
 def label_rows(
-    rows: Rows,
+    rows: PartedRows,
     *,
     method: str,
     unknown: float | None,
@@ -109,7 +109,7 @@ def label_rows(
 
     Parameters
     ----------
-    rows : Rows
+    rows : PartedRows
     method, unknown, next_count
         As in `sinkshot.label`.
     out : str, optional
@@ -136,7 +136,7 @@ def label_rows(
         pool = pool_of(rows, chosen, work)
         stage(f"running {method}")
         scores, near = solve(pool, chosen, chosen.bind({}), work)
-        found = Found.of(pool, scores if rejects else replace(scores, unknown=None), near, work)
+        found = PartedAnswers.of(pool, scores if rejects else replace(scores, unknown=None), near, work)
         stage("writing answers")
         totals = write_answers(rows, found, unknown, folder, work)
         sample = sampled(rows, found)
@@ -148,7 +148,7 @@ def label_rows(
     return labelled
 
 
-def pool_of(rows: Rows, method: methods.Method, work: WorkFolder) -> Pool:
+def pool_of(rows: PartedRows, method: methods.Method, work: WorkFolder) -> PartedPool:
     """Prepare the pool with the chain that suits its features: with a power if none is negative."""
     spelled = auto_chain(method, np.zeros((1, 1)), has_base=False)
     try:
@@ -166,7 +166,7 @@ class Sample:
     scores: Scores  # of the unlabelled ones, in their order
 
 
-def sampled(rows: Rows, found: Found) -> Sample:
+def sampled(rows: PartedRows, found: PartedAnswers) -> Sample:
     """Read the labelled rows and an evenly spaced sample of the others."""
     free = np.flatnonzero(rows.labels < 0)
     chosen = free[np.unique(np.linspace(0, len(free) - 1, min(MOST_SAMPLED, len(free))).astype(np.int64))]
@@ -178,7 +178,7 @@ def sampled(rows: Rows, found: Found) -> Sample:
 
 
 def summarised(  # long: what is told of a pool
-    rows: Rows,
+    rows: PartedRows,
     sample: Sample,
     totals: Totals,
     chain: str,

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkshot.parted.work_folder import Layout, WorkFolder, removed_with, room_is_said
+from sinkshot.parted.work_folder import RowLayout, WorkFolder, removed_with, room_is_said
 
 Floats = NDArray[Any]
 _PROBE = 3  # rows of the small arrays that shapes and types are found with
@@ -26,13 +26,13 @@ _PROBE = 3  # rows of the small arrays that shapes and types are found with
 class Expression:
     """What gives the values [R, k, n] of a part."""
 
-    def block(self, layout: Layout, part: int, memo: dict[int, Floats]) -> Floats:
+    def block(self, layout: RowLayout, part: int, memo: dict[int, Floats]) -> Floats:
         """Compute the values of a part; `memo` keeps those of expressions that occur more than once."""
         if id(self) not in memo:
             memo[id(self)] = self.computed(layout, part, memo)
         return memo[id(self)]
 
-    def computed(self, layout: Layout, part: int, memo: dict[int, Floats]) -> Floats:
+    def computed(self, layout: RowLayout, part: int, memo: dict[int, Floats]) -> Floats:
         """Compute the values of a part."""
         raise NotImplementedError
 
@@ -48,7 +48,7 @@ class Stored(Expression):
     path: Path
     width: int  # k
 
-    def computed(self, layout: Layout, part: int, memo: dict[int, Floats]) -> Floats:
+    def computed(self, layout: RowLayout, part: int, memo: dict[int, Floats]) -> Floats:
         """Read the values of a part."""
         begin, end = layout.starts[part : part + 2]
         return read_rows(self.path, self.width, begin, end).T[None]
@@ -66,7 +66,7 @@ class Applied(Expression):
     arguments: tuple[Any, ...]
     options: dict[str, Any] = field(default_factory=dict)
 
-    def computed(self, layout: Layout, part: int, memo: dict[int, Floats]) -> Floats:
+    def computed(self, layout: RowLayout, part: int, memo: dict[int, Floats]) -> Floats:
         """Apply the function to the values of a part."""
         values = (a.block(layout, part, memo) if isinstance(a, Expression) else a for a in self.arguments)
         with np.errstate(all="ignore"):
@@ -85,7 +85,7 @@ class Joined(Expression):
     of_supports: Floats
     of_queries: Expression
 
-    def computed(self, layout: Layout, part: int, memo: dict[int, Floats]) -> Floats:
+    def computed(self, layout: RowLayout, part: int, memo: dict[int, Floats]) -> Floats:
         """Return the values of the supports, or compute those of a part of the queries."""
         return self.of_supports if part == 0 else self.of_queries.block(layout, part, memo)
 
@@ -101,7 +101,7 @@ class PartedArray:
     ----------
     work : WorkFolder
         Where files go, and the workers.
-    layout : Layout
+    layout : RowLayout
         How rows are divided.
     expression : Expression
         What gives the values of a part.
@@ -115,7 +115,7 @@ class PartedArray:
     device = "cpu"
 
     def __init__(
-        self, work: WorkFolder, layout: Layout, expression: Expression, probe: Floats, of_queries: bool
+        self, work: WorkFolder, layout: RowLayout, expression: Expression, probe: Floats, of_queries: bool
     ) -> None:
         self.work, self.layout, self.expression = work, layout, expression
         self.probe, self.of_queries = probe, of_queries
@@ -219,7 +219,7 @@ def apply(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     return PartedArray(of.work, of.layout, Applied(function, inner, options), probe, of.of_queries)
 
 
-def new_array(work: WorkFolder, layout: Layout, width: int, of_queries: bool) -> PartedArray:
+def new_array(work: WorkFolder, layout: RowLayout, width: int, of_queries: bool) -> PartedArray:
     """Make a file for values [1, width, N] and return it as an array; the file goes when the array goes."""
     path = work.new_file(4 * width * layout.rows)
     stored = Stored(path, width)
@@ -232,7 +232,7 @@ class StoreJob:
     """Parts of an expression to be written to a file."""
 
     expression: Expression
-    layout: Layout
+    layout: RowLayout
     parts: tuple[int, ...]
     path: Path
 
@@ -248,7 +248,7 @@ class ReduceJob:
     """Parts of an expression to be summed."""
 
     expression: Expression
-    layout: Layout
+    layout: RowLayout
     parts: tuple[int, ...]
     how: str
     axes: tuple[int, ...]

@@ -19,8 +19,8 @@ from scipy import sparse
 from sinkshot.kernels.nearest_rows import Lists, keep_nearest, no_rows, unit_rows
 from sinkshot.parted.array import PartedArray, Stored, new_array, read_rows, write_rows
 from sinkshot.parted.cells import read_cells
-from sinkshot.parted.pool import CELLS, Pool, PoolFiles
-from sinkshot.parted.work_folder import Layout, WorkFolder, room_is_said
+from sinkshot.parted.pool import CELLS, PartedPool, PoolFiles
+from sinkshot.parted.work_folder import RowLayout, WorkFolder, room_is_said
 
 Floats = NDArray[Any]
 CELLS_SEARCHED = 32  # nearest cells of each row whose rows are compared: 99.8 % of the neighbours, see docs/scale.md
@@ -43,7 +43,7 @@ class PartedGraph:
     """The graph of a pool in parts, as `sinkshot.methods._graph.Graph` describes one."""
 
     work: WorkFolder
-    layout: Layout
+    layout: RowLayout
     root_degree: PartedArray  # D^1/2, [1, 1, N]
     closeness: Floats  # [1]
 
@@ -69,7 +69,7 @@ class PartedGraph:
 class SmoothJob:
     """Parts whose values are mixed with those of neighbours once."""
 
-    layout: Layout
+    layout: RowLayout
     parts: tuple[int, ...]
     own: Stored
     mixed: Stored
@@ -88,7 +88,7 @@ def smoothed_part(job: SmoothJob) -> None:
 
 
 def neighbour_graph(
-    pool: Pool, work: WorkFolder, count: int, sharpness: float
+    pool: PartedPool, work: WorkFolder, count: int, sharpness: float
 ) -> tuple[PartedGraph, NearestOfSupports]:
     """Find the nearest rows of all rows and link them: weight max(cosine, 0)^sharpness, the mean of both directions."""
     layout = pool.layout
@@ -172,13 +172,13 @@ class CellTable:
     near: NDArray[np.int32]  # [C, near], itself first
 
 
-def _write_near_cells(pool: Pool) -> None:
+def _write_near_cells(pool: PartedPool) -> None:
     path = pool.layout.path("near-cells")
     with room_is_said(path.parent), path.open("wb") as file:
         np.savez(file, starts=pool.cell_starts, near=pool.cells.nearest(CELLS_NEAR))
 
 
-def _cell_table(layout: Layout) -> CellTable:
+def _cell_table(layout: RowLayout) -> CellTable:
     with np.load(layout.path("near-cells"), allow_pickle=False) as found:
         return CellTable(read_cells(layout.path(CELLS)).fine, found["starts"], found["near"])
 
@@ -217,7 +217,7 @@ class _CellRows:
 
 
 def _join_supports(
-    pool: Pool, found: list[Searched], count: int, sharpness: float
+    pool: PartedPool, found: list[Searched], count: int, sharpness: float
 ) -> tuple[NearestOfSupports, Searched]:
     """Join what all parts found for the supports, and write the edges of these."""
     cosines = np.concatenate([one.of_supports[0] for one in found], axis=1)
@@ -239,7 +239,7 @@ def _join_supports(
 EDGE = np.dtype([("to", np.int32), ("row", np.int32), ("weight", np.float32)])
 
 
-def write_edges(layout: Layout, part: int, lists: Lists, sharpness: float) -> NDArray[np.int64]:
+def write_edges(layout: RowLayout, part: int, lists: Lists, sharpness: float) -> NDArray[np.int64]:
     """Write the links of a part with half their weights, sorted by the row that they lead to; return the cuts."""
     cosines, numbers = lists
     there = (cosines > 0).ravel()
@@ -257,7 +257,7 @@ def write_edges(layout: Layout, part: int, lists: Lists, sharpness: float) -> ND
 class LinkJob:
     """Parts whose rows of the graph are to be made."""
 
-    layout: Layout
+    layout: RowLayout
     parts: tuple[int, ...]
     root: Path  # file of D^1/2
     cuts: NDArray[np.int64]  # [parts, parts + 1], edges of each part that lead to each part
@@ -283,7 +283,7 @@ def linked(job: LinkJob) -> None:
         write_rows(job.root, np.sqrt(np.where(degree > 0, degree, 1))[:, None], begin)
 
 
-def _edges(layout: Layout, part: int, begin: int, end: int) -> Floats:
+def _edges(layout: RowLayout, part: int, begin: int, end: int) -> Floats:
     return np.fromfile(layout.path(f"edges-{part}"), EDGE, int(end - begin), offset=int(begin) * EDGE.itemsize)
 
 
@@ -299,13 +299,13 @@ def scaled(job: LinkJob) -> None:
         _write_graph(layout, part, graph, "graph")
 
 
-def _write_graph(layout: Layout, part: int, graph: sparse.csr_array, name: str) -> None:
+def _write_graph(layout: RowLayout, part: int, graph: sparse.csr_array, name: str) -> None:
     arrays = {"data": graph.data.astype(np.float32), "indices": graph.indices.astype(np.int32), "indptr": graph.indptr}
     with room_is_said(Path(layout.folder)), layout.path(f"{name}-{part}").open("wb") as file:
         np.savez(file, **arrays)
 
 
-def read_graph(layout: Layout, part: int, name: str = "graph") -> sparse.csr_array:
+def read_graph(layout: RowLayout, part: int, name: str = "graph") -> sparse.csr_array:
     """Read the rows of the graph that a part holds, [n, N]."""
     with np.load(layout.path(f"{name}-{part}"), allow_pickle=False) as found:
         data, indices, indptr = found["data"], found["indices"], found["indptr"]

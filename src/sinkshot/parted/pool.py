@@ -26,7 +26,7 @@ from sinkshot.formats.part_files import verify
 from sinkshot.formats.parts import PartedFeatures
 from sinkshot.parted.array import read_rows
 from sinkshot.parted.cells import Cells, cells_wanted, find_cells, read_cells, sample_wanted, write_cells
-from sinkshot.parted.work_folder import Layout, WorkFolder, must_fit, room_is_said
+from sinkshot.parted.work_folder import RowLayout, WorkFolder, must_fit, room_is_said
 
 Floats = NDArray[Any]
 CELLS = "cells"  # file of the cells
@@ -39,7 +39,7 @@ _BLOCK = 4_096  # rows preprocessed at once
 class PoolFiles:
     """Rows of a run in files, after the chain and of unit length: supports, which are part 0, and queries."""
 
-    layout: Layout
+    layout: RowLayout
     width: int
     store: str  # type of the queries in files; supports are float32
 
@@ -65,7 +65,7 @@ class PoolFiles:
 
 
 @dataclass(frozen=True)
-class Pool:
+class PartedPool:
     """A pool in files, and what is known of it as a whole."""
 
     files: PoolFiles
@@ -76,13 +76,13 @@ class Pool:
     zero_rows: int
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> RowLayout:
         """How rows lie in the files."""
         return self.files.layout
 
 
 @dataclass(frozen=True)
-class Source:
+class RowSource:
     """A bank in parts, the chain of its rows, and which rows are supports."""
 
     features: PartedFeatures
@@ -100,7 +100,7 @@ class Source:
             yield numbers[free], chain.Prepared(done.x[free], (), done.zero_rows)
 
 
-def prepare_pool(features: PartedFeatures, labels: NDArray[np.int64], spelled: str, work: WorkFolder) -> Pool:
+def prepare_pool(features: PartedFeatures, labels: NDArray[np.int64], spelled: str, work: WorkFolder) -> PartedPool:
     """Sort the rows of a bank into a pool.
 
     Parameters
@@ -124,7 +124,7 @@ def prepare_pool(features: PartedFeatures, labels: NDArray[np.int64], spelled: s
         raise InputError("a pool needs labelled rows and rows to label.")
     store = "float32" if features.index.store == "float32" else "float16"
     must_fit(work.path, 2 * len(labels) * features.shape[1] * np.dtype(store).itemsize)
-    source = Source(features, row_wise, numbers)
+    source = RowSource(features, row_wise, numbers)
     parts = range(len(features.index.parts))
     every = max(1, queries // sample_wanted(queries))
     found = work.map(summed, [SumJob(source, part, every) for part in parts], shown="reading")
@@ -142,7 +142,7 @@ def prepare_pool(features: PartedFeatures, labels: NDArray[np.int64], spelled: s
     cell_starts = np.concatenate([[0], np.cumsum(counts.sum(axis=0))])
     bounds = _bounds(cell_starts)
     sizes = tuple(int(cell_starts[end] - cell_starts[begin]) for begin, end in bounds)
-    layout = Layout(str(work.path), len(numbers), sizes)
+    layout = RowLayout(str(work.path), len(numbers), sizes)
     offsets = np.concatenate([np.zeros((len(counts), 1), np.int64), np.cumsum(counts, axis=1)], axis=1)
     gathering = [
         GatherJob(str(work.path), number, offsets[:, begin], offsets[:, end], features.shape[1], store)
@@ -157,7 +157,7 @@ def prepare_pool(features: PartedFeatures, labels: NDArray[np.int64], spelled: s
         numbers.tofile(work.path / "numbers-0")
     files = PoolFiles(layout, features.shape[1], store)
     zero_rows = sum(one.zero_rows for one in found)
-    return Pool(files, labels[numbers], spelled, cells, cell_starts, zero_rows)
+    return PartedPool(files, labels[numbers], spelled, cells, cell_starts, zero_rows)
 
 
 def centre_of(own: Floats, codes: NDArray[np.int64], mean: Floats, centring: chain.Centring) -> Floats:
@@ -187,13 +187,13 @@ class Finish:
 class SumJob:
     """A part to be checked and summed."""
 
-    source: Source
+    source: RowSource
     part: int
     every: int  # distance of the rows of the sample
 
 
 @dataclass(frozen=True)
-class Summed:
+class PartSums:
     """Sum and sample of the preprocessed rows of a part."""
 
     total: NDArray[np.float64]  # [d]
@@ -201,7 +201,7 @@ class Summed:
     zero_rows: int
 
 
-def summed(job: SumJob) -> Summed:
+def summed(job: SumJob) -> PartSums:
     """Check a part against its digest and sum its rows."""
     features = job.source.features
     verify(features.folder, features.index.parts[job.part])
@@ -210,14 +210,14 @@ def summed(job: SumJob) -> Summed:
         total += done.x.sum(axis=0, dtype=np.float64)
         sample.append(done.x[numbers % job.every == 0].astype(np.float16))
         zero_rows += done.zero_rows
-    return Summed(total, np.concatenate(sample), zero_rows)
+    return PartSums(total, np.concatenate(sample), zero_rows)
 
 
 @dataclass(frozen=True)
 class SortJob:
     """A part to be preprocessed and sorted by cell."""
 
-    source: Source
+    source: RowSource
     part: int
     finish: Finish
     folder: str

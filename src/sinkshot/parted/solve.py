@@ -15,7 +15,7 @@ from sinkshot.methods import Method
 from sinkshot.methods.algebra import PreparedTask, Rows
 from sinkshot.parted.array import Expression, PartedArray, Stored, new_array, write_rows
 from sinkshot.parted.neighbours import NearestOfSupports, PartedGraph, neighbour_graph
-from sinkshot.parted.pool import Pool, PoolFiles
+from sinkshot.parted.pool import PartedPool, PoolFiles
 from sinkshot.parted.work_folder import WorkFolder
 from sinkshot.task import Scores
 
@@ -25,7 +25,7 @@ METHODS = ("sinkshot", "bms", "bms-star", "ncm")
 
 
 def solve(
-    pool: Pool, method: Method, hyper: dict[str, Any], work: WorkFolder
+    pool: PartedPool, method: Method, hyper: dict[str, Any], work: WorkFolder
 ) -> tuple[Scores, NearestOfSupports | None]:
     """Run a method; probabilities [1, q, way] and unknown [1, q] are arrays in parts.
 

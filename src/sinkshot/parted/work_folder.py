@@ -27,7 +27,7 @@ MEDIUM = 256 << 20  # bytes of a pass that this process reads sooner than worker
 
 
 @dataclass(frozen=True)
-class Layout:
+class RowLayout:
     """How the rows of a pool lie in its files: supports first, as part 0, then the queries in parts 1, 2, ..."""
 
     folder: str
