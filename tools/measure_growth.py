@@ -1,7 +1,7 @@
 """Measure how labelling and extraction grow with the number of workers, one thread each.
 
 Workers run before a measurement begins. Strong growth: the same pool by 1, 2, 4, ... workers. Weak growth: as many rows
-for each worker. A line of JSON for each run; `tools/plot_growth.py` draws them for docs/scale.md.
+for each worker. A line of JSON for each run.
 
     python tools/measure_growth.py work --rows 200000 --each 25000 --images 3000 > growth.jsonl
 """

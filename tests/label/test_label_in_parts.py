@@ -150,6 +150,8 @@ def test_what_needs_memory_is_refused(tmp_path: Path) -> None:
     made(tmp_path / "bank")
     with pytest.raises(InputError, match="--export"):
         label(tmp_path / "bank", export=("folders",))
+    with pytest.raises(InputError, match="give --out a folder"):
+        label(pandas.DataFrame({"x": [1.0]}), out="s3://bucket/labels")
     with pytest.raises(InputError, match="not a data frame"):
         label(pandas.DataFrame({"x": [1.0]}), workers=1)
 

@@ -123,6 +123,7 @@ def label(
         if fitted is not None or export:
             raise InputError("--model and --export are for inputs in memory; leave out --workers and --scheduler.")
         return _label_in_parts(source, given, out, save, crew, tell, progress, how)
+    _must_be_local(out)
     items, features, facts = prepare(source, skip=folder, tell=tell, progress=progress, **given)
     items, ruled_out = _with_decisions(items, folder, tell)
     if fitted is not None:
@@ -164,6 +165,11 @@ def _keep(labelled: Labelled, save: str | os.PathLike[str] | None, facts: dict[s
         labelled.answers.model.extra_ = facts
         labelled.answers.model.save(save)
         tell(f"the classifier is kept in {save}; label new items with --model {save}")
+
+
+def _must_be_local(out: str | os.PathLike[str] | None) -> None:
+    if out is not None and is_address(out):
+        raise InputError(f"{out}: only answers in parts go to an address; give --out a folder.")
 
 
 def _in_parts(source: Any) -> bool:
