@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.floating[Any]]
 NEIGHBOURS = 10  # nearest rows of the pool used for a new row
+CHECKED = 5  # unlabelled rows nearest to a labelled one; ten reach beyond small classes
 MOST_REFERENCES = 5_000  # rows of the pool that are kept
-MOST_DOUBT = 0.15  # largest mean over labelled rows; open pools of validation classes stay below it
+MOST_DOUBT = 0.15  # largest mean over labelled rows; pools with many strangers may be above it
 USUAL_DOUBT = 0.03  # what a larger mean is lowered to
 _RIDGE = 1.0  # pseudo-rows that pull a slope to zero
 _FEW = 128  # labelled rows compared with a whole pool at once
@@ -111,7 +112,7 @@ def trusted_by_labels(
     seen from their mean, nearest first.
     """
     pool = np.flatnonzero(~labelled)
-    wanted = min(NEIGHBOURS, len(pool))
+    wanted = min(CHECKED, len(pool))
     if not wanted or not labelled.any():
         return unknown
     near = _nearest_in_pool(rows, labelled, wanted, candidates)  # [l, wanted], numbers of rows
