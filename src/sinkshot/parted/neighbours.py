@@ -7,8 +7,9 @@ rows. Averages over neighbours read the values of all rows from one file.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ CELLS_SEARCHED = 32  # nearest cells of each row whose rows are compared: 99.8 %
 CELLS_NEAR = 128  # cells near a cell, among which its rows choose those
 LISTED_OF_SUPPORTS = 32  # nearest queries of each support that are kept
 _LINK_BYTES = 80  # of the graph for a row, about
-_CELLS_KEPT = 160  # cells whose rows a worker keeps in memory
+_BLOCK = 2_048  # rows compared at once
 
 
 @dataclass(frozen=True)
@@ -136,31 +137,53 @@ class Searched:
 
 def searched(job: SearchJob) -> Searched:
     """Find the nearest rows of a part's rows, write its edges, and compare its rows with the supports."""
-    pool, starts, where = job.pool, job.pool.layout.starts, _cell_table(job.pool.layout)
-    first = starts[job.part]
-    cells = _CellRows(pool, where.starts)
-    begin, end = first - pool.layout.supports, starts[job.part + 1] - pool.layout.supports
-    own_cells = range(*np.searchsorted(where.starts, [begin, end]))
-    supports = unit_rows(pool.rows(0))
-    lists = no_rows(end - begin, job.count)
+    pool, where = job.pool, _cell_table(job.pool.layout)
+    first = pool.layout.starts[job.part]
+    rows, supports = unit_rows(pool.rows(job.part)), unit_rows(pool.rows(0))
+    lists = no_rows(len(rows), job.count)
     of_supports = no_rows(len(supports), min(LISTED_OF_SUPPORTS, pool.layout.queries))
-    for cell in own_cells:
-        rows, at = cells[cell], int(where.starts[cell]) - begin
-        if not len(rows):
-            continue
-        own = tuple(part[at : at + len(rows)] for part in lists)
-        near = supports @ rows.T
-        keep_nearest(np.ascontiguousarray(near.T), np.arange(len(rows)), first + at, 0, *own)
-        keep_nearest(near, np.arange(len(supports)), 0, first + at, *of_supports)
-        near_cells = where.near[cell]
-        chosen = _largest(rows @ where.directions[near_cells].T, job.searched)  # [n, near]
-        for number, other in enumerate(near_cells):
-            some, others = np.flatnonzero(chosen[:, number]), cells[int(other)] if chosen[:, number].any() else rows[:0]
-            if len(some) and len(others):
-                of_others = pool.layout.supports + int(where.starts[other])
-                keep_nearest(rows[some] @ others.T, some, first + at, of_others, *own)
+    for begin in range(0, len(rows), _BLOCK):
+        some = np.arange(begin, min(begin + _BLOCK, len(rows)))
+        near = supports @ rows[some].T
+        keep_nearest(np.ascontiguousarray(near.T), some, first, 0, *lists)
+        keep_nearest(near, np.arange(len(supports)), 0, first + begin, *of_supports)
+    for cell, chosen_by in _chosen_cells(rows, where, first - pool.layout.supports, job.searched):
+        others = _rows_of_cell(pool, where, cell)
+        number = pool.layout.supports + int(where.starts[cell])
+        for begin in range(0, len(chosen_by), _BLOCK):
+            some = chosen_by[begin : begin + _BLOCK]
+            keep_nearest(rows[some] @ others.T, some, first, number, *lists)
     cuts = write_edges(pool.layout, job.part, lists, job.sharpness)
     return Searched(of_supports, float(np.maximum(lists[0], 0).sum(dtype=np.float64)), cuts)
+
+
+def _chosen_cells(rows: Floats, where: CellTable, first: int, searched: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Yield cells with the rows of a part that choose them: each row chooses the nearest of those near its own."""
+    begin, end = np.searchsorted(where.starts, [first, first + len(rows)])
+    cells, choosing = [], []
+    for cell in range(int(begin), int(end)):
+        some = np.arange(where.starts[cell], where.starts[cell + 1]) - first
+        near = where.near[cell]
+        count = min(searched, len(near))
+        nearest = np.argpartition(-(rows[some] @ where.directions[near].T), count - 1, axis=1)[:, :count]
+        cells.append(near[nearest].ravel())
+        choosing.append(np.repeat(some, count))
+    chosen, numbers = np.concatenate(cells), np.concatenate(choosing)
+    order = np.argsort(chosen, kind="stable")
+    chosen, numbers = chosen[order], numbers[order]
+    found, starts = np.unique(chosen, return_index=True)
+    for cell, (at, until) in zip(found, pairwise([*starts, len(chosen)]), strict=True):
+        if where.starts[cell + 1] > where.starts[cell]:
+            yield int(cell), numbers[at:until]
+
+
+def _rows_of_cell(pool: PoolFiles, where: CellTable, cell: int) -> Floats:
+    """Read the rows of a cell, of unit length."""
+    starts = np.array(pool.layout.starts[1:]) - pool.layout.supports  # of the parts, among the queries
+    begin, end = int(where.starts[cell]), int(where.starts[cell + 1])
+    part = int(np.searchsorted(starts, begin, side="right"))
+    at = int(starts[part - 1])
+    return unit_rows(pool.rows(part, begin - at, end - at))
 
 
 @dataclass(frozen=True)
@@ -181,39 +204,6 @@ def _write_near_cells(pool: PartedPool) -> None:
 def _cell_table(layout: RowLayout) -> CellTable:
     with np.load(layout.path("near-cells"), allow_pickle=False) as found:
         return CellTable(read_cells(layout.path(CELLS)).fine, found["starts"], found["near"])
-
-
-def _largest(values: Floats, count: int) -> NDArray[np.bool_]:
-    """Mark the largest entries of each row."""
-    if count >= values.shape[1]:
-        return np.ones(values.shape, bool)
-    chosen = np.zeros(values.shape, bool)
-    np.put_along_axis(chosen, np.argpartition(-values, count - 1, axis=1)[:, :count], True, axis=1)
-    return chosen
-
-
-class _CellRows:
-    """Rows of cells, the last few kept."""
-
-    def __init__(self, pool: PoolFiles, cell_starts: NDArray[np.int64]) -> None:
-        self.pool, self.cell_starts = pool, cell_starts
-        self.starts = np.array(pool.layout.starts[1:]) - pool.layout.supports  # of the parts, among the queries
-        self.kept: OrderedDict[int, Floats] = OrderedDict()
-
-    def __getitem__(self, cell: int) -> Floats:
-        if cell in self.kept:
-            self.kept.move_to_end(cell)
-            return self.kept[cell]
-        begin, end = self.cell_starts[cell : cell + 2]
-        part = int(np.searchsorted(self.starts, begin, side="right"))
-        rows = np.empty((0, self.pool.width), np.float32)
-        if end > begin:
-            at = int(self.starts[part - 1])
-            rows = unit_rows(self.pool.rows(part, int(begin) - at, int(end) - at))
-        self.kept[cell] = rows
-        if len(self.kept) > _CELLS_KEPT:
-            self.kept.popitem(last=False)
-        return rows
 
 
 def _join_supports(
