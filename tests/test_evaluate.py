@@ -352,6 +352,14 @@ def test_many_episodes_of_the_bundled_bank_reach_the_paper(bundled, name, shot, 
     assert evaluate(bundled, Recipe(shot=shot, episodes=episodes), method=name).accuracy >= least
 
 
+def test_a_result_prints_as_one_line_without_the_numbers_of_its_episodes(bundled):
+    result = evaluate(bundled, Recipe(shot=5, episodes=30), method="ncm")
+    accuracy = f"accuracy {result.accuracy:.4f} ± {result.ci95:.4f}"
+    assert repr(result) == f"Result(ncm, 'PEMbE', 5-way 5-shot, balanced, 30 episodes, {accuracy})"
+    one = replace(result, per_episode=np.ones(1))
+    assert repr(one) == "Result(ncm, 'PEMbE', 5-way 5-shot, balanced, 1 episode, accuracy 1.0000)"
+
+
 @pytest.mark.slow
 def test_under_imbalance_robust_is_above_ncm_at_one_shot_and_not_below_at_five(bundled):
     for shot in (1, 5):

@@ -15,7 +15,7 @@ from sinkshot.errors import InputError
 from sinkshot.open_set import OPEN_SET
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """Accuracy of one method on a set of episodes, with all settings.
 
@@ -50,6 +50,8 @@ class Result:
     >>> result = sinkshot.evaluate(bank, sinkshot.Recipe(episodes=30), method="ncm")
     >>> result.method, result.preprocess, result.engine, result.per_episode.shape
     ('ncm', 'PEMbE', 'numpy', (30,))
+    >>> result
+    Result(ncm, 'PEMbE', 5-way 1-shot, balanced, 30 episodes, accuracy 0.7844 ± 0.0366)
     """
 
     method: str
@@ -67,6 +69,12 @@ class Result:
     auroc_per_episode: NDArray[np.float64] | None = None  # [R], under `open-set`, as are the next two
     aupr_per_episode: NDArray[np.float64] | None = None
     fpr95_per_episode: NDArray[np.float64] | None = None
+
+    def __repr__(self) -> str:
+        task = f"{self.recipe.way}-way {self.recipe.shot}-shot, {self.recipe.protocol}"
+        count = f"{self.episodes} episodes" if self.episodes > 1 else "1 episode"
+        interval = f" ± {self.ci95:.4f}" if self.episodes > 1 else ""  # one episode has none
+        return f"Result({self.method}, {self.preprocess!r}, {task}, {count}, accuracy {self.accuracy:.4f}{interval})"
 
     @property
     def episodes(self) -> int:
