@@ -19,6 +19,7 @@ from PIL import Image
 
 from sinkshot import InputError, load
 from sinkshot.backbones import datasets
+from sinkshot.encoders.extract_parts import EncoderChoice, extract_parts
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("s3fs")
@@ -98,7 +99,15 @@ def test_images_in_a_bucket_are_listed(server: str) -> None:
         datasets.load(f"{server}/nothing")
 
 
-@pytest.mark.slow
+def test_extraction_from_and_into_a_bucket(server: str, weights: Path, tmp_path: Path) -> None:
+    """Parts in a bucket have the rows of parts here."""
+    images, choice = datasets.load(f"{server}/photos", size=16), EncoderChoice(weights, (("size", 16),))
+    for out in (f"{server}/whole", str(tmp_path / "here")):
+        assert extract_parts(choice, images, out, part_rows=25).rows == IMAGES
+    assert load(f"{server}/whole").content_hash() == load(tmp_path / "here").content_hash()
+
+
+@pytest.mark.long
 def test_extraction_from_and_into_a_bucket_is_killed_and_resumed(server: str, weights: Path, tmp_path: Path) -> None:
     """A killed run leaves whole parts, the next one makes the others, and the bank is that of an undisturbed run."""
     process = subprocess.Popen(command(server, weights, f"{server}/killed"), stdout=subprocess.DEVNULL)
