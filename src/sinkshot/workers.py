@@ -93,6 +93,7 @@ def connect(address: str) -> Any:
         from distributed import Client
     except ImportError:
         raise InputError("--scheduler needs Dask, which is not installed: pip install 'sinkshot[dask]'.") from None
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # what happens is told by `result_of`
     try:
         asyncio.run(_greet(address))
         client = Client(address, timeout=_PATIENCE, set_as_default=False)
