@@ -21,6 +21,10 @@ BATCH = {"image": 32, "text": 256}
 Progress = Callable[[int, int], None]
 
 
+class NothingReadableError(InputError):
+    """None of the items can be read."""
+
+
 def encode(
     items: Items, encoder: Encoder, cache: FeatureCache, progress: Progress | None = None
 ) -> tuple[Items, NDArray[np.float32]]:
@@ -60,7 +64,9 @@ def encode(
     kept = np.array([i not in left_out for i in range(len(items))])
     if not kept.any():
         reason = next(iter(left_out.values()))
-        raise InputError(f"none of the {len(items):,} {items.kind} can be read; {reason.name}: {reason.reason}.")
+        raise NothingReadableError(
+            f"none of the {len(items):,} {items.kind} can be read; {reason.name}: {reason.reason}."
+        )
     rest = items.only(kept, [left_out[i] for i in sorted(left_out)])
     rows_kept: list[Any] = [found[digests[i]] for i in np.flatnonzero(kept)]  # type: ignore[index]
     return rest, np.stack(rows_kept)

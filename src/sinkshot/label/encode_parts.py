@@ -26,7 +26,7 @@ from sinkshot.formats.parts import open_parts, part_name, write_index
 from sinkshot.label import inputs
 from sinkshot.label.answer_parts import PartedRows
 from sinkshot.label.cache import FeatureCache
-from sinkshot.label.encode import encode
+from sinkshot.label.encode import NothingReadableError, encode
 from sinkshot.label.in_parts import coded
 from sinkshot.label.items import Items, LeftOut
 from sinkshot.workers import crew, each, package_version
@@ -130,9 +130,7 @@ def encode_part(job: EncodeJob) -> EncodedPart:
     with FeatureCache(job.folder / CACHES / f"{job.number:05d}.sqlite", chosen.digest, chosen.width) as cache:
         try:
             rest, features = encode(job.items, chosen, cache)
-        except InputError as error:
-            if "can be read" not in str(error):
-                raise
+        except NothingReadableError as error:
             return EncodedPart(None, np.zeros(len(job.items), bool), (LeftOut(job.items.names[0], str(error)),))
     names = set(rest.names)
     kept = np.array([name in names for name in job.items.names])

@@ -9,6 +9,7 @@ of the rows: either all of them, supports first, or the queries alone.
 from __future__ import annotations
 
 import operator
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +24,7 @@ Floats = NDArray[Any]
 _PROBE = 3  # rows of the small arrays that shapes and types are found with
 
 
-class Expression:
+class Expression(ABC):
     """What gives the values [R, k, n] of a part."""
 
     def block(self, layout: RowLayout, part: int, memo: dict[int, Floats]) -> Floats:
@@ -32,13 +33,13 @@ class Expression:
             memo[id(self)] = self.computed(layout, part, memo)
         return memo[id(self)]
 
+    @abstractmethod
     def computed(self, layout: RowLayout, part: int, memo: dict[int, Floats]) -> Floats:
         """Compute the values of a part."""
-        raise NotImplementedError
 
+    @abstractmethod
     def files(self) -> set[Stored]:
         """Return the files that it reads."""
-        raise NotImplementedError
 
 
 @dataclass(eq=False)
@@ -228,12 +229,18 @@ def new_array(work: WorkFolder, layout: RowLayout, width: int, of_queries: bool)
 
 
 @dataclass(frozen=True)
-class StoreJob:
-    """Parts of an expression to be written to a file."""
+class PassJob:
+    """Parts of an expression to be computed."""
 
     expression: Expression
     layout: RowLayout
     parts: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class StoreJob(PassJob):
+    """Parts of an expression to be written to a file."""
+
     path: Path
 
 
@@ -244,12 +251,9 @@ def store(job: StoreJob) -> None:
 
 
 @dataclass(frozen=True)
-class ReduceJob:
+class ReduceJob(PassJob):
     """Parts of an expression to be summed."""
 
-    expression: Expression
-    layout: RowLayout
-    parts: tuple[int, ...]
     how: str
     axes: tuple[int, ...]
 
