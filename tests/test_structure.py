@@ -1,4 +1,4 @@
-"""Limits on the length of files, functions and copies, unless a comment gives a reason.
+"""Limits on the length of files, functions and copies, unless a comment gives a reason; and one meaning a name.
 
 A longer file has a line `# long: why`, and so has a longer function, on the line of its `def`. ruff holds complexity.
 """
@@ -53,6 +53,25 @@ def test_a_long_function_and_a_long_file_are_found_unless_they_have_a_reason():
     assert not too_long("def f():  # long: a table\n" + body)
     assert too_long("x = 0\n" * 401) == ["the file has 401 lines"]
     assert not too_long("# long: a table\n" + "x = 0\n" * 401)
+
+
+def classes_with_one_name(texts: dict[str, str]) -> dict[str, list[str]]:
+    """The public classes of several modules that share a name, and where they are."""
+    places: dict[str, list[str]] = {}
+    for module, text in texts.items():
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(module)
+    return {name: modules for name, modules in places.items() if len(modules) > 1}
+
+
+def test_a_public_class_has_a_name_of_its_own():
+    assert not classes_with_one_name({str(file): file.read_text(encoding="utf-8") for file in SOURCES})
+
+
+def test_two_classes_with_one_name_are_found():
+    modules = {"a": "class Row: ...\nclass _Own: ...", "b": "class Row: ...\nclass _Own: ...", "c": "class Column: ..."}
+    assert classes_with_one_name(modules) == {"Row": ["a", "b"]}
 
 
 def test_nothing_is_written_twice():

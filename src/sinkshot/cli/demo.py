@@ -23,8 +23,8 @@ from sinkshot.report.demo import DemoRow, PaperValue, demo_page
 _WIDE_ENOUGH = 104  # characters, for the whole table
 BUNDLED = "cifar-fs_wrn-28-10_novel"
 
-Entry = tuple[str, str, str | None, tuple[PaperValue, PaperValue] | None]
-ENTRIES: tuple[Entry, ...] = (  # label, method, preprocess, the paper's CIFAR-FS rows (Tables 2 and 4, WRN)
+DemoEntry = tuple[str, str, str | None, tuple[PaperValue, PaperValue] | None]
+ENTRIES: tuple[DemoEntry, ...] = (  # label, method, preprocess, the paper's CIFAR-FS rows (Tables 2 and 4, WRN)
     ("NCM, raw features", "ncm", "", None),
     ("NCM", "ncm", None, (PaperValue(74.84, 0.21), PaperValue(87.73, 0.15))),
     ("logistic regression", "logreg", None, None),

@@ -39,7 +39,7 @@ class Encoder:
 
 
 @dataclass(frozen=True)
-class Entry:
+class RegisteredEncoder:
     """An entry of the registry: the name of an encoder, and its loader."""
 
     name: str  # or a prefix that ends in a colon, or a suffix that begins with a dot
@@ -49,7 +49,7 @@ class Entry:
     load: Loader
 
 
-ENCODERS: dict[str, Entry] = {}
+ENCODERS: dict[str, RegisteredEncoder] = {}
 
 
 def register(name: str, *, modality: Modality, summary: str, extra: str) -> Callable[[Loader], Loader]:
@@ -70,7 +70,7 @@ def register(name: str, *, modality: Modality, summary: str, extra: str) -> Call
     def add(load: Loader) -> Loader:
         if name in ENCODERS:
             raise InputError(f"an encoder called {name!r} is registered already.")
-        ENCODERS[name] = Entry(name, modality, summary, extra, load)
+        ENCODERS[name] = RegisteredEncoder(name, modality, summary, extra, load)
         return load
 
     return add
@@ -130,7 +130,7 @@ def load(spec: str | Path | Callable[..., Any] | None, modality: Modality, **opt
     return entry.load(*argument, **options)
 
 
-def _must_take(entry: Entry, argument: Sequence[Any], options: dict[str, Any], spec: str) -> None:
+def _must_take(entry: RegisteredEncoder, argument: Sequence[Any], options: dict[str, Any], spec: str) -> None:
     """Refuse options that an encoder has no use for, such as another size for one that knows its own."""
     known = inspect.signature(entry.load).parameters
     if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known.values()):
@@ -141,7 +141,7 @@ def _must_take(entry: Entry, argument: Sequence[Any], options: dict[str, Any], s
             raise InputError(f"the encoder {spec} knows its own {name}; leave --{name} out.")
 
 
-def _entry(spec: str | Path) -> tuple[Entry, Sequence[Any]]:
+def _entry(spec: str | Path) -> tuple[RegisteredEncoder, Sequence[Any]]:
     if isinstance(spec, Path):
         return ENCODERS[spec.suffix.lower() if spec.suffix.lower() in ENCODERS else ".pt"], (spec,)
     if spec in ENCODERS and not spec.startswith(".") and not spec.endswith(":"):

@@ -31,7 +31,7 @@ class DamagedTensors(ValueError):
     """A file that is not a whole safetensors file."""
 
 
-class Entry(NamedTuple):
+class TensorEntry(NamedTuple):
     """What the header says of a tensor."""
 
     kind: str
@@ -48,7 +48,7 @@ class TensorFile:
         self.metadata, self._entries = _header(file, size_of(file) if size is None else size)
         self.names = list(self._entries)
 
-    def entry(self, name: str) -> Entry:
+    def entry(self, name: str) -> TensorEntry:
         """Return what the header says of a tensor."""
         return self._entries[name]
 
@@ -68,7 +68,7 @@ class TensorFile:
         shape = (rows.stop - rows.start, *entry.shape[1:])
         return self._array(entry, entry.begin + rows.start * width, shape)
 
-    def _array(self, entry: Entry, begin: int, shape: tuple[int, ...]) -> NDArray[Any]:
+    def _array(self, entry: TensorEntry, begin: int, shape: tuple[int, ...]) -> NDArray[Any]:
         dtype = numpy_type(entry)
         flat = self._bytes(begin, math.prod(shape) * dtype.itemsize).view(dtype)
         return flat.reshape(shape)
@@ -81,7 +81,7 @@ class TensorFile:
         return found
 
 
-def numpy_type(entry: Entry) -> np.dtype[Any]:
+def numpy_type(entry: TensorEntry) -> np.dtype[Any]:
     """Return the type of a tensor in NumPy, which lacks some."""
     if entry.kind not in _NUMPY:
         raise InputError(f"it has a tensor of {entry.kind}, which NumPy lacks; store F32 or F16.")
@@ -95,7 +95,7 @@ def tensors(path: str | os.PathLike[str], framework: str) -> Iterator[TensorFile
         yield TensorFile(file, framework)
 
 
-def _header(file: BinaryIO, size: int) -> tuple[dict[str, str], dict[str, Entry]]:
+def _header(file: BinaryIO, size: int) -> tuple[dict[str, str], dict[str, TensorEntry]]:
     """Read the header, and check that its tensors fill the file without gaps."""
     length = int.from_bytes(file.read(8), "little")
     if size < 8 or length > size - 8:
@@ -120,7 +120,7 @@ def _header(file: BinaryIO, size: int) -> tuple[dict[str, str], dict[str, Entry]
     return metadata, entries
 
 
-def _entry(name: str, found: Any, start: int) -> Entry:
+def _entry(name: str, found: Any, start: int) -> TensorEntry:
     if not isinstance(found, dict) or set(found) != {"dtype", "shape", "data_offsets"}:
         raise DamagedTensors(f"its tensor {name!r:.60} is not described")
     kind, shape, offsets = found["dtype"], found["shape"], found["data_offsets"]
@@ -130,7 +130,7 @@ def _entry(name: str, found: Any, start: int) -> Entry:
         raise InputError(f"its tensor {name!r:.60} has the unknown type {kind!r:.20}; store F32 or F16.")
     if math.prod(shape) * _SIZES[kind] != offsets[1] - offsets[0]:
         raise DamagedTensors(f"its tensor {name!r:.60} has a shape that does not fit its place")
-    return Entry(kind, tuple(shape), start + offsets[0], start + offsets[1])
+    return TensorEntry(kind, tuple(shape), start + offsets[0], start + offsets[1])
 
 
 def _are_sizes(values: Any) -> bool:

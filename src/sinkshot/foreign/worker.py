@@ -59,7 +59,7 @@ def peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
 
 
-class Worker:
+class RequestHandler:
     """Answers questions, and holds the network."""
 
     def __init__(self) -> None:
@@ -113,13 +113,13 @@ def main() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # keep what libraries print out of the answers
-    worker = Worker()
+    handler = RequestHandler()
     importlib.import_module(sys.argv[1])  # before anything is measured
     send(answers, {"peak": peak()})
     while (question := receive(questions)) is not None:
         facts, array = question
         try:
-            answer = {"load": worker.load, "run": worker.run, "parquet": worker.parquet}[facts["do"]](facts, array)
+            answer = {"load": handler.load, "run": handler.run, "parquet": handler.parquet}[facts["do"]](facts, array)
         except Exception as error:  # these libraries have an exception class for each status
             answer = {"error": str(error).strip()[:400] or type(error).__name__}, None
         send(answers, *answer)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from sinkshot.errors import InputError
 from sinkshot.foreign.folders import Folder, LocalFolder
-from sinkshot.foreign.tensors import DamagedTensors, Entry, TensorFile, numpy_type
+from sinkshot.foreign.tensors import DamagedTensors, TensorEntry, TensorFile, numpy_type
 from sinkshot.formats.native import dequantise, narrow, quantise
 
 SUFFIXES = (".safetensors", ".parquet")
@@ -228,4 +228,4 @@ def _write_parquet(path: Path, features: NDArray[np.float32], labels: NDArray[np
     parquet.write_table(pyarrow.table({"features": column, "label": labels.astype(np.int32)}), path)
 
 
-__all__ = ["SUFFIXES", "AnyPart", "Entry", "Part", "open_part", "verify", "write_part"]
+__all__ = ["SUFFIXES", "AnyPart", "Part", "TensorEntry", "open_part", "verify", "write_part"]

@@ -36,7 +36,7 @@ def _picked(of: T, rows: Tensor) -> T:
 
 
 @dataclass
-class Line:
+class LineSearch:
     """The search along a line, all [R]: the interval of uncertainty has its best end at `best`, its other at `end`."""
 
     value: Tensor  # at the start of the line
@@ -56,12 +56,12 @@ class Line:
     width_before: Tensor
 
 
-def begin(value: Tensor, slope: Tensor, step: Tensor) -> Line:
+def begin(value: Tensor, slope: Tensor, step: Tensor) -> LineSearch:
     """Return a search that starts with a step."""
     zero, no = torch.zeros_like(step), torch.zeros_like(step, dtype=torch.bool)
     wide = torch.full_like(step, FARTHEST)
     ends = {"best": zero, "value_best": value, "slope_best": slope, "end": zero, "value_end": value, "slope_end": slope}
-    return Line(
+    return LineSearch(
         value=value,
         slope=slope,
         step=step,
@@ -75,7 +75,7 @@ def begin(value: Tensor, slope: Tensor, step: Tensor) -> Line:
     )
 
 
-def advance(line: Line, f: Tensor, g: Tensor) -> tuple[Line, Tensor]:
+def advance(line: LineSearch, f: Tensor, g: Tensor) -> tuple[LineSearch, Tensor]:
     """Return the next state of searches with value and slope at their steps, and which of them are done."""
     test = DECREASE * line.slope
     enough = f <= line.value + line.step * test
@@ -97,7 +97,7 @@ def advance(line: Line, f: Tensor, g: Tensor) -> tuple[Line, Tensor]:
     step = step.clamp(0.0, FARTHEST)
     stuck = bracketed & ((step <= low) | (step >= high) | (high - low <= WIDTH * high))
     step = torch.where(stuck, best, step)
-    return Line(
+    return LineSearch(
         value=line.value,
         slope=line.slope,
         step=step,
@@ -124,7 +124,7 @@ def _cubic(a: Tensor, fa: Tensor, ga: Tensor, b: Tensor, fb: Tensor, gb: Tensor)
     return theta, s * torch.sqrt(((theta / s) ** 2 - (ga / s) * (gb / s)).clamp(min=0.0))
 
 
-def _next_step(line: Line, f: Tensor, g: Tensor, tilt: Tensor) -> dict[str, Tensor]:
+def _next_step(line: LineSearch, f: Tensor, g: Tensor, tilt: Tensor) -> dict[str, Tensor]:
     """Return the new interval and step; `tilt` is subtracted from slopes, and its line from values, on the way."""
     x, y, t = line.best, line.end, line.step
     fx, fy, ft = line.value_best - x * tilt, line.value_end - y * tilt, f - t * tilt
@@ -229,7 +229,9 @@ def minimise(problem: Problem, start: Tensor, *, tolerance: float, change: float
         level = fell <= change * torch.maximum(torch.maximum((f + fell).abs(), f.abs()), torch.ones_like(f))
         live = live & ~(moved & (flat | level))
         fresh = _new_line(state)
-        line = Line(**{c.name: torch.where(moved, getattr(fresh, c.name), getattr(line, c.name)) for c in fields(Line)})
+        line = LineSearch(
+            **{c.name: torch.where(moved, getattr(fresh, c.name), getattr(line, c.name)) for c in fields(LineSearch)}
+        )
     return answer
 
 
@@ -241,7 +243,7 @@ def _begin(x: Tensor, f: Tensor, g: Tensor) -> _State:
     return _State(number, x, f, g, -g, history, history, history[..., 0], torch.ones_like(f), first)
 
 
-def _new_line(state: _State) -> Line:
+def _new_line(state: _State) -> LineSearch:
     """Return searches along the directions: a first step has length one, later ones are those of Newton."""
     length = torch.linalg.vector_norm(state.direction, dim=-1)
     step = torch.where(state.first, (1 / length).clamp(max=FARTHEST), torch.ones_like(length))

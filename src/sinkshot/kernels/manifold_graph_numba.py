@@ -29,7 +29,7 @@ from sinkshot.kernels.tiles_numba import products
 from sinkshot.settings.constants import MANIFOLD_EPSILON
 
 _EPSILON, _HALF, _LARGEST = np.float32(MANIFOLD_EPSILON), np.float32(0.5), np.finfo(np.float32).max
-DEGREE, BY_DEGREE = 0, 1  # columns of `Graph.of_row`
+DEGREE, BY_DEGREE = 0, 1  # columns of `ManifoldGraph.of_row`
 
 
 class Moving(NamedTuple):
@@ -52,7 +52,7 @@ class Places(NamedTuple):
     pull: Floats  # [way5, pitch] gradient of the loss by them, divided by them
 
 
-class Graph(NamedTuple):
+class ManifoldGraph(NamedTuple):
     """Neighbours and edges, and the system that propagation solves."""
 
     apart: Floats  # [n, pitch] distances, infinite where nothing may be chosen
@@ -73,7 +73,7 @@ class Graph(NamedTuple):
     back: Floats  # [N8, way8] gradient by the values sent, times the root of the degree
 
 
-def work(n: int, way: int, width: int) -> tuple[Places, Graph]:
+def work(n: int, way: int, width: int) -> tuple[Places, ManifoldGraph]:
     """Allocate for episodes of n rows with `width` features."""
 
     def some(*shape: int) -> Floats:
@@ -96,7 +96,7 @@ def work(n: int, way: int, width: int) -> tuple[Places, Graph]:
         above=some(way5, pitch),
         pull=some(way5, pitch),
     )
-    graph = Graph(
+    graph = ManifoldGraph(
         apart=some(n, pitch),
         width=moving(n, pitch),
         strength=moving(points, pitch),
@@ -128,7 +128,7 @@ def _square(x: Floats, i: int, y: Floats, j: int, width: int) -> Any:
 
 
 @part
-def begin(n: int, way: int, spread: float, places: Places, graph: Graph) -> tuple[float, float]:
+def begin(n: int, way: int, spread: float, places: Places, graph: ManifoldGraph) -> tuple[float, float]:
     """Compute the fixed distances, their sum and the sum of their squares, and reset the optimised arrays."""
     places.shift.at[:], places.shift.mean[:], places.shift.square[:] = ZERO, ZERO, ZERO
     graph.width.at[:], graph.width.mean[:], graph.width.square[:] = ONE, ZERO, ZERO
@@ -151,7 +151,9 @@ def begin(n: int, way: int, spread: float, places: Places, graph: Graph) -> tupl
 
 
 @part
-def distances(n: int, way: int, places: Places, graph: Graph, sum_: float, squares: float) -> tuple[float, float]:
+def distances(
+    n: int, way: int, places: Places, graph: ManifoldGraph, sum_: float, squares: float
+) -> tuple[float, float]:
     """Distances from the centroids; mean and standard deviation of all."""
     x, first, shift, above = places.x, places.first, places.shift.at, places.above
     width = first.shape[1]
@@ -223,7 +225,7 @@ def _choose(i: int, k: int, points: int, width: Floats, apart: Floats, chosen: I
 
 
 @part
-def connect(n: int, way: int, k: int, spread: float, scale: float, graph: Graph) -> None:
+def connect(n: int, way: int, k: int, spread: float, scale: float, graph: ManifoldGraph) -> None:
     """Edges, and the system I - spread D^-1 V."""
     points, edges, system = n + way, graph.edges, graph.system
     edges[:] = ZERO

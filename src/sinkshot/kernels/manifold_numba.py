@@ -16,7 +16,7 @@ from sinkshot.kernels.jit import engine, in_batches
 from sinkshot.kernels.manifold_graph_numba import (
     BY_DEGREE,
     DEGREE,
-    Graph,
+    ManifoldGraph,
     Moving,
     Places,
     begin,
@@ -86,7 +86,7 @@ def _loss(queries: int, supports: int, way: int) -> _Loss:
 
 
 @part
-def _propagate(n: int, way: int, queries: int, numbers: _Numbers, graph: Graph, loss: _Loss) -> None:
+def _propagate(n: int, way: int, queries: int, numbers: _Numbers, graph: ManifoldGraph, loss: _Loss) -> None:
     """Propagate from the centroids, and compute the probabilities of all rows.
 
     Scores become log2 of p, up to the logarithm of the sums in rows[_SUM]: `kernels.tim_numba` needs them so.
@@ -120,7 +120,7 @@ def _propagate(n: int, way: int, queries: int, numbers: _Numbers, graph: Graph, 
 
 
 @part
-def _return(n: int, way: int, queries: int, numbers: _Numbers, graph: Graph, loss: _Loss) -> None:
+def _return(n: int, way: int, queries: int, numbers: _Numbers, graph: ManifoldGraph, loss: _Loss) -> None:
     """The gradient of the loss by the values sent and by degrees, given that by logits.
 
     Sums over rows and columns of gradient times edge need no edges: with A = I - spread D^-1 V, A h = r
@@ -166,7 +166,7 @@ def _descend_edges(
     mean: float,
     scale: float,
     places: Places,
-    graph: Graph,
+    graph: ManifoldGraph,
 ) -> None:
     """Update strengths and widths, and compute the gradient by distances from the centroids."""
     points, strength, line, by_edges = n + way, graph.strength, graph.line, graph.system
@@ -234,7 +234,7 @@ def _episodes(
     start: Floats,
     numbers: _Numbers,
     places: Places,
-    graph: Graph,
+    graph: ManifoldGraph,
     loss: _Loss,
     out: Floats,
 ) -> None:

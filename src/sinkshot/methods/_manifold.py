@@ -20,7 +20,7 @@ MOST_ROWS = 1000  # largest episode for the kernel; LAPACK is better for larger 
 
 
 @dataclass(frozen=True)
-class Rows:
+class ManifoldRows:
     """What stays fixed: n = l + q rows, supports first. N = way + n with the centroids before them."""
 
     x: Array  # [R, n, d]
@@ -52,7 +52,7 @@ def compiled(x: Array, spread: float, settings: TIMSettings) -> bool:
     return positive and x.shape[1] <= MOST_ROWS and fused(x, settings.steps, least=1)
 
 
-def rows_of(x: Array, member: Array, first: Array, k: int, spread: float) -> Rows:
+def rows_of(x: Array, member: Array, first: Array, k: int, spread: float) -> ManifoldRows:
     """Prepare a task: distances between rows are computed once."""
     xp = array_namespace(x)
     way = first.shape[1]
@@ -61,7 +61,9 @@ def rows_of(x: Array, member: Array, first: Array, k: int, spread: float) -> Row
     kind = {"dtype": x.dtype, "device": device(x)}
     total = way + x.shape[1]
     chooses = xp.astype(xp.arange(total, device=device(x)) >= way, x.dtype)
-    return Rows(x, first, from_first, apart, member, chooses[:, None] * (1 - xp.eye(total, **kind)), k, spread, kind)
+    return ManifoldRows(
+        x, first, from_first, apart, member, chooses[:, None] * (1 - xp.eye(total, **kind)), k, spread, kind
+    )
 
 
 def _squares(x: Array, y: Array) -> Array:
@@ -87,7 +89,7 @@ class Found:
     strength: Array
 
 
-def propagate(rows: Rows, shift: Array, width: Array, strength: Array, temperature: float) -> Found:
+def propagate(rows: ManifoldRows, shift: Array, width: Array, strength: Array, temperature: float) -> Found:
     """Build the graph and propagate from the centroids."""
     xp = array_namespace(shift)
     centroids, way = rows.first + shift, shift.shape[-2]
@@ -113,7 +115,7 @@ def propagate(rows: Rows, shift: Array, width: Array, strength: Array, temperatu
     return Found(p, arrived, system, centroids, distances, scale, chosen, edges, strong, root, width, strength)
 
 
-def slopes(rows: Rows, found: Found, by_logits: Array, settings: TIMSettings) -> tuple[Array, Array, Array]:
+def slopes(rows: ManifoldRows, found: Found, by_logits: Array, settings: TIMSettings) -> tuple[Array, Array, Array]:
     """Return the gradients of the loss by the centroids [R, way, d], the widths and the strengths [R, N, N]."""
     xp = array_namespace(by_logits)
     way = by_logits.shape[-2]

@@ -15,7 +15,7 @@ from array_api_compat import array_namespace, is_torch_array
 from sinkshot.errors import number, whole
 from sinkshot.methods import _tim
 from sinkshot.methods._adam import Adam
-from sinkshot.methods._manifold import Rows, compiled, propagate, rows_of, slopes, start_of
+from sinkshot.methods._manifold import ManifoldRows, compiled, propagate, rows_of, slopes, start_of
 from sinkshot.methods.algebra import by_query
 from sinkshot.methods.registry import register
 from sinkshot.settings.tim import TIMSettings
@@ -78,7 +78,7 @@ def adaptive_manifold(
     return Scores(by_query(_descend(rows_of(x, member, first, k, spread), settings)[..., task.supports :]))
 
 
-def _descend(rows: Rows, settings: TIMSettings) -> Array:
+def _descend(rows: ManifoldRows, settings: TIMSettings) -> Array:
     """Return p of all rows [R, way, n] in the last step."""
     xp = array_namespace(rows.x)
     pairs = rows.apart.shape[-1] + rows.first.shape[1]

@@ -87,7 +87,7 @@ def share(name: str, value: float) -> float:
 
 
 @dataclass(frozen=True)
-class Solution:
+class OpenSolution:
     """What is found of a task."""
 
     assignment: Array  # [R, way, q], of each query to the classes, summing to one
@@ -99,7 +99,7 @@ class Solution:
 
 def solve(
     rows: Rows, settings: BMSSettings, lambda_inlier: float, spreading: Spreading, cut: tuple[float, float]
-) -> Solution:
+) -> OpenSolution:
     """Collect evidence in two steps, then run BMS on what is known."""
     xp = array_namespace(rows.member)
     first = weights = unit(rows.means(), rows)[0]
@@ -125,7 +125,7 @@ def solve(
         weights = update(rows.with_queries(rows.member, mass), rows, settings)[0]
         cosine = cosines(weights, rows)
     assignment = _shares(_allocate(cosine, known, least, settings))
-    return Solution(assignment, sigmoid(-certainty), evidence, weights, (first, judge))
+    return OpenSolution(assignment, sigmoid(-certainty), evidence, weights, (first, judge))
 
 
 def _allocate(cosine: Array, mass: Array, least: Array, settings: BMSSettings) -> Array:
