@@ -107,12 +107,12 @@ class DataWarning(UserWarning):
     """
 
 
-def unknown_name(kind: str, given: str, known: Iterable[str]) -> InputError:
-    """Return the error for an unknown name, with the nearest known ones."""
+def unknown_name(kind: str, given: str, known: Iterable[str], advice: str = "") -> InputError:
+    """Return the error for an unknown name, with the nearest known ones and perhaps a sentence of advice."""
     names = sorted(known)
     near = difflib.get_close_matches(str(given)[:100], names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(repr(n) for n in near)}?" if near else f"known: {', '.join(names)}."
-    return InputError(f"unknown {kind} {given!r:.200}; {hint}")
+    return InputError(" ".join(filter(None, [f"unknown {kind} {given!r:.200}; {hint}", advice])))
 
 
 def whole(name: str, value: Any, least: int) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from command_line import sinkshot
 
-from sinkshot import METHODS, InputError
+from sinkshot import METHODS, InputError, Recipe, evaluate
 from sinkshot.methods import get, plugins
 
 BUNDLED = "cifar-fs_wrn-28-10_novel"
@@ -70,6 +70,18 @@ def test_methods_and_tune_know_it(own):
         "tune", BUNDLED, "--classes", "0-9", "--plugin", own, "--method", "nearest", "--grid", "sharpness=1,10", *QUICK
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_the_plugin_of_the_docs_refuses_a_wrong_hyper_parameter(own, blobs):
+    plugins.load_file(own)
+    recipe = Recipe(way=3, shot=1, query=2, episodes=2)
+    with pytest.raises(InputError, match=r"sharpness must be a number above 0; -1\.0 was given"):
+        evaluate(blobs, recipe, method="nearest", sharpness=-1.0)
+
+
+def test_a_method_whose_plugin_was_not_named_gives_a_hint_at_it():
+    with pytest.raises(InputError, match=r"unknown method 'nearest'.*--plugin FILE\.py"):
+        get("nearest")
 
 
 def test_an_edit_is_another_version_and_takes_the_place_of_the_first(own):

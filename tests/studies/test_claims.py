@@ -98,13 +98,13 @@ def test_many_rivals_need_more_than_one_that_is_barely_above():
 
     assert judged("row-above-row", 80.8, row="near", other="a") == "holds"
     assert judged("best-row", 80.8, row="a") == "does not hold"
-    assert judged("best-row", 80.8, *rivals.items(), row="a") == "cannot be told"
+    assert judged("best-row", 80.8, *rivals.items(), row="a") == "undecided"
     assert judged("best-row", 83.0, *rivals.items(), row="a") == "does not hold"
 
 
 def test_a_row_within_the_interval_of_another_cannot_be_told_best(world):
-    assert world.judge(world.table(a=80, b=82, c=81.99), "best-row", row="b").verdict == "cannot be told"
-    assert world.judge(world.table(a=80, b=82, c=82.01), "best-row", row="b").verdict == "cannot be told"
+    assert world.judge(world.table(a=80, b=82, c=81.99), "best-row", row="b").verdict == "undecided"
+    assert world.judge(world.table(a=80, b=82, c=82.01), "best-row", row="b").verdict == "undecided"
 
 
 def test_one_column_in_which_a_row_is_not_best_decides(world):
@@ -126,18 +126,18 @@ def test_rows_of_others_count_with_the_papers_values_on_the_papers_bank_only(wor
     sheet = world.table(a=Value("83", 83.0), b=82)
     assert world.judge(sheet, "best-row", row="b").verdict == "does not hold"
     assert "a (paper) 83.00" in world.judge(sheet, "best-row", row="b").evidence
-    assert world.judge(replace(sheet, elsewhere="another"), "best-row", row="b").verdict == "cannot be told"
+    assert world.judge(replace(sheet, elsewhere="another"), "best-row", row="b").verdict == "undecided"
 
 
 def test_a_rival_that_was_not_measured_leaves_it_open(world):
     sheet = world.table(a=80, b=82, c=81)
     del world.results[sheet.rows[0].entries[0].cell]
     found = world.judge(sheet, "best-row", row="b")
-    assert found.verdict == "cannot be told"
+    assert found.verdict == "undecided"
     assert "Not measured: a." in found.evidence
 
 
-@pytest.mark.parametrize(("a", "b", "verdict"), [(82, 80, "holds"), (80, 82, "does not hold"), (80, 80.001, "cannot")])
+@pytest.mark.parametrize(("a", "b", "verdict"), [(82, 80, "holds"), (80, 82, "does not"), (80, 80.001, "undecided")])
 def test_one_row_is_above_another(world, a, b, verdict):
     assert world.judge(world.table(a=a, b=b), "row-above-row", row="a", other="b").verdict.startswith(verdict)
 
@@ -157,20 +157,20 @@ def test_the_same_episodes_tell_what_intervals_cannot(world):
     assert a.accuracy - a.ci95 < b.accuracy + b.ci95
     assert world.judge(sheet, "row-above-row", row="a", other="b").verdict == "holds"
     a.per_episode = b.per_episode = None
-    assert world.judge(sheet, "row-above-row", row="a", other="b").verdict == "cannot be told"
+    assert world.judge(sheet, "row-above-row", row="a", other="b").verdict == "undecided"
 
 
 def test_other_episodes_are_not_paired(world):
     rows = tuple(Row(name, (world.entry(mean, 0.1, seed=seed),)) for name, mean, seed in [("a", 80.6, 0), ("b", 80, 1)])
     sheet = Sheet("Sheet", (Column("1-shot"),), rows)
-    assert world.judge(sheet, "row-above-row", row="a", other="b").verdict == "cannot be told"
+    assert world.judge(sheet, "row-above-row", row="a", other="b").verdict == "undecided"
 
 
 def test_auroc_is_judged_where_it_is_the_metric(world):
     sheet = Sheet("Sheet", (Column("AUROC"),), (Row("ncm", (world.entry(72, metric="auroc"),)),))
     assert world.judge(sheet, "above-value", row="ncm", value=50).verdict == "holds"
     assert world.judge(sheet, "above-value", row="ncm", value=90).verdict == "does not hold"
-    assert world.judge(sheet, "above-value", row="ncm", value=72).verdict == "cannot be told"
+    assert world.judge(sheet, "above-value", row="ncm", value=72).verdict == "undecided"
 
 
 def test_of_the_share_of_false_alarms_less_is_better(world):
@@ -187,7 +187,7 @@ def test_of_the_share_of_false_alarms_less_is_better(world):
 def test_merged_backbones_are_set_against_the_best_of_them(world):
     both = world.entry(85, bank=replace(KEY, backbones=("wrn", "resnet"))).cell
     sheet = Sheet("Sheet", (Column("1-shot"),), (Row("both", (Entry(both),)),))
-    assert world.judge(sheet, "merged-above-single").verdict == "cannot be told"
+    assert world.judge(sheet, "merged-above-single").verdict == "undecided"
     for backbone, mean in (("wrn", 84), ("resnet", 80)):
         alone = replace(both, bank=replace(KEY, backbones=(backbone,)))
         world.results[alone] = world.results[world.entry(mean).cell]
@@ -208,7 +208,7 @@ def test_merged_backbones_are_not_set_against_one_measured_on_other_rows(world):
     assert "resnet alone 80.00" in found.evidence
     del world.results[alone]
     found = world.judge(sheet, "merged-above-single")
-    assert found.verdict == "cannot be told"
+    assert found.verdict == "undecided"
     assert "measured on other rows" in found.evidence
 
 
@@ -219,7 +219,7 @@ def test_numbers_of_different_rows_are_not_paired(world):
         cell = sheet.rows[1].entries[0].cell
         world.results[sheet.rows[0].entries[0].cell].labels, world.results[cell].labels = "all rows", labels
         apart.append(world.judge(sheet, "row-above-row", row="b", other="a").verdict)
-    assert apart == ["cannot be told", "holds"]
+    assert apart == ["undecided", "holds"]
 
 
 def test_a_detail_is_best_within_each_label(world):
@@ -233,7 +233,7 @@ def test_a_detail_is_best_within_each_label(world):
 
 @pytest.mark.parametrize(
     ("mean", "noise", "verdict"),
-    [(81, 0.5, "holds"), (83, 0.5, "does not hold"), (80, 0.5, "does not hold"), (81.5, 5, "cannot be told")],
+    [(81, 0.5, "holds"), (83, 0.5, "does not hold"), (80, 0.5, "does not hold"), (81.5, 5, "undecided")],
 )
 def test_a_gain_lies_within_its_bounds(world, mean, noise, verdict):
     sheet = world.table(noise=noise, a=mean, b=80)
@@ -268,7 +268,7 @@ def test_a_curve_that_falls_does_not_rise(world):
     assert found.verdict == "does not hold"
     assert "a drop of 1.00 at 3" in found.evidence
     assert world.judge(world.curve([1, 2, 3], [83, 82, 81]), "rises").verdict == "does not hold"
-    assert world.judge(world.curve([1, 2, 3], [80, 80, 80]), "rises").verdict == "cannot be told"
+    assert world.judge(world.curve([1, 2, 3], [80, 80, 80]), "rises").verdict == "undecided"
 
 
 def test_columns_in_any_order_make_the_same_curve(world):
@@ -291,7 +291,7 @@ def test_the_papers_lambda_has_its_optimum_between_six_and_ten(world):
     [
         ([80, 81, 82, 83, 84, 85, 86, 87, 88, 89], "does not hold"),
         ([89, 88, 87, 86, 85, 84, 83, 82, 81, 80], "does not hold"),
-        ([80, 84.999, 85, 85, 85, 85, 85, 84.999, 81, 80], "cannot be told"),
+        ([80, 84.999, 85, 85, 85, 85, 85, 84.999, 81, 80], "undecided"),
     ],
 )
 def test_an_optimum_elsewhere_or_a_flat_one_is_said(world, y, verdict):
@@ -307,7 +307,7 @@ def test_a_curve_without_some_of_its_points_cannot_be_told(world):
     sheet = world.curve([0, 10, 20, 30], [80, 82, 81, 79], [80, 82, 81, 79])
     del world.results[sheet.rows[1].entries[2].cell]
     found = world.judge(sheet, "optimum-between")
-    assert found.verdict == "cannot be told"
+    assert found.verdict == "undecided"
     assert "series 1: some points of the curve have not been measured." in found.evidence
     assert world.judge(sheet, "optimum-between", rows="series 0").verdict == "holds"
 
@@ -345,7 +345,7 @@ def test_a_pass_rate_is_above_a_value_however_high_it_was_before(world, before, 
 @pytest.mark.parametrize("name", parse.names())
 def test_nothing_can_be_told_where_nothing_is_measured(name):
     study = parse.find(name)
-    assert {found.verdict for found in judge(study, {})} <= {"cannot be told"}
+    assert {found.verdict for found in judge(study, {})} <= {"undecided"}
 
 
 def test_every_rule_says_what_it_needs():
@@ -369,9 +369,9 @@ def test_independent_intervals_add_as_squares():
 
 
 def test_an_interval_that_is_not_known_decides_nothing():
-    assert above(Number(90, None), Number(10, 0.1))[0] == "cannot be told"
+    assert above(Number(90, None), Number(10, 0.1))[0] == "undecided"
 
 
 def test_a_single_episode_decides_nothing():
     one = Number(90, None, np.array([90.0]), "same")
-    assert above(one, Number(10, None, np.array([10.0]), "same"))[0] == "cannot be told"
+    assert above(one, Number(10, None, np.array([10.0]), "same"))[0] == "undecided"

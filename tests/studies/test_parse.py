@@ -231,6 +231,10 @@ def test_an_error_names_the_line_and_what_to_write(wrong, old, new, hint):
     assert line == expected + next((by for text, by in elsewhere.items() if sentence.startswith(text)), 0)
 
 
+def test_a_method_that_is_not_known_gives_a_hint_at_plugins(wrong):
+    assert "--plugin FILE.py" in wrong(STUDY, 'method = "bms"', 'method = "own"')[1]
+
+
 def test_a_bank_without_a_name_is_said_at_the_row_that_needs_it(wrong):
     line, sentence = wrong(STUDY, 'data_set = "cub"\n', "")
     assert sentence.startswith("no data_set is given; name one here")

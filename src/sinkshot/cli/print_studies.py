@@ -19,7 +19,9 @@ from sinkshot.studies.resolve import without_selection
 from sinkshot.studies.run import RunResult
 from sinkshot.studies.study import BankKey, Entry, Row, Sheet, Study, Value
 
-_SIGNS = {"holds": "yes", "does not hold": "no", "cannot be told": "?"}
+_SIGNS = {"holds": "yes", "does not hold": "no", "undecided": "undecided"}
+_HELD = {"holds": True, "does not hold": False, "undecided": None}
+_VERDICTS = {"undecided": "cannot be told"}  # as older JSON has it
 
 
 # --- the list of studies --------------------------------------------------------------------------------------------
@@ -147,7 +149,7 @@ def print_claims(outcome: RunResult) -> None:
         table.add_column(title, no_wrap=not title)
     for study, one in judgements:
         table.add_row(_SIGNS[one.verdict], f"{study.where or study.name}: {one.claim.text}", one.sheet)
-    out().print("\nDo the claims hold here? (? means undecided; the report has the evidence.)", style="bold")
+    out().print("\nDo the claims hold here? (The report has the evidence.)", style="bold")
     out().print(table)
 
 
@@ -200,7 +202,14 @@ def answer(outcome: RunResult, page: Path) -> dict[str, Any]:
                     paper = None if entry.paper is None else _printed(entry.paper)
                     places.append({**where, **value, "paper": paper, "elsewhere": sheet.elsewhere, "result": what})
     claims = [
-        {"study": study.name, "claim": one.claim.text, "sheet": one.sheet, "verdict": one.verdict, "why": one.evidence}
+        {
+            "study": study.name,
+            "claim": one.claim.text,
+            "sheet": one.sheet,
+            "holds": _HELD[one.verdict],
+            "verdict": _VERDICTS.get(one.verdict, one.verdict),
+            "why": one.evidence,
+        }
         for study, one in outcome.judged()
     ]
     told = {"places": places, "claims": claims, "broken": broken(outcome), "missing": outcome.missing}

@@ -285,7 +285,8 @@ def get(name: str) -> Method:
 
         load_entry_points()
     if name not in METHODS:
-        raise unknown_name("method", name, METHODS)
+        advice = "For a method of your own, name its file: --plugin FILE.py; in Python, import it first."
+        raise unknown_name("method", name, METHODS, advice)
     return METHODS[name]
 
 

@@ -86,7 +86,8 @@ def collect(
 def _understood(document: Document, key: str, given: Any, where: Path) -> None:
     """Check that a method is registered and that a preprocessing string is valid."""
     if key == "method" and given not in methods.METHODS:
-        raise document.unknown(where, f"there is no method {given!r}", given, list(methods.METHODS))
+        advice = "For a method of your own, name its file: --plugin FILE.py."
+        raise document.unknown(where, f"there is no method {given!r}", given, sorted(methods.METHODS), advice)
     if key == "preprocess":
         try:
             preprocess.parse(given)

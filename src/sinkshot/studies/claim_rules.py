@@ -18,7 +18,7 @@ from sinkshot.studies.compare import (
     FAILS,
     HOLDS,
     LEVEL,
-    UNTOLD,
+    UNDECIDED,
     Number,
     Verdict,
     above,
@@ -97,9 +97,9 @@ def best_row(
             gone = [r.label for r, number in rivals if number is None and r.entries[place].cell is not None]
             known = _corrected([(*above(mine, number), r, number) for r, number in rivals if number is not None])
             if not known:
-                yield Finding(UNTOLD, f"{_place(column)}: {row} {mine.mean:.2f}; no other row has a number here.")
+                yield Finding(UNDECIDED, f"{_place(column)}: {row} {mine.mean:.2f}; no other row has a number here.")
                 continue
-            weakest = next(v for v in (FAILS, UNTOLD, HOLDS) if any(verdict == v for verdict, *_ in known))
+            weakest = next(v for v in (FAILS, UNDECIDED, HOLDS) if any(verdict == v for verdict, *_ in known))
             nearest = min((one for one in known if one[0] == weakest), key=lambda one: mine.sign * one[1].mean)
             _, apart, rival, number = nearest
             whose = " (paper)" if rival.entries[place].cell is None else ""
@@ -107,7 +107,7 @@ def best_row(
                 f"{_place(column)}: {row} {mine.mean:.2f}, {rival.label}{whose} {number.mean:.2f}, {difference(apart)}."
             )
             if gone and weakest == HOLDS:
-                weakest, text = UNTOLD, f"{text} Not measured: {', '.join(gone)}."
+                weakest, text = UNDECIDED, f"{text} Not measured: {', '.join(gone)}."
             yield Finding(weakest, text)
 
 
@@ -119,7 +119,7 @@ def _corrected(found: list[Compared]) -> list[Compared]:
     """Leave open what does not hold before Holm's correction alone."""
     adjusted = holm([p if (p := p_value(apart)) is not None else 1.0 for _, apart, _, _ in found])
     return [
-        (UNTOLD if verdict == FAILS and p > LEVEL else verdict, apart, row, number)
+        (UNDECIDED if verdict == FAILS and p > LEVEL else verdict, apart, row, number)
         for (verdict, apart, row, number), p in zip(found, adjusted, strict=True)
     ]
 
@@ -147,7 +147,7 @@ def best_detail(numbers: Numbers, *, rows: Any, detail: str, columns: Any = ()) 
             if a is None:
                 continue
             if not others:
-                yield Finding(UNTOLD, f"{where} {a.mean:.2f}; no other was measured.")
+                yield Finding(UNDECIDED, f"{where} {a.mean:.2f}; no other was measured.")
             for rival, b in others:
                 verdict, apart = above(a, b)
                 yield Finding(
@@ -173,10 +173,10 @@ def gain_between(
 
 
 def _within(apart: Number, low: float, high: float) -> Verdict:
-    """Whether a difference lies between two values: its whole interval, none of it, or it cannot be told."""
+    """Whether a difference lies between two values: its whole interval, none of it, or it is undecided."""
     if low <= apart.low and apart.high <= high:
         return HOLDS
-    return FAILS if apart.high < low or apart.low > high else UNTOLD
+    return FAILS if apart.high < low or apart.low > high else UNDECIDED
 
 
 def rises(numbers: Numbers, *, rows: Any = ()) -> Iterator[Finding]:
@@ -205,7 +205,7 @@ def rises_to_plateau(numbers: Numbers, *, rows: Any = (), late: float = 0.5) -> 
         half = points[middle]
         # (last - half) - late * (half - first), which is below zero on a plateau
         excess = combined([(1.0, last), (-1.0 - late, half), (late, first)])
-        verdict = HOLDS if excess.high < 0 else FAILS if excess.low > 0 else UNTOLD
+        verdict = HOLDS if excess.high < 0 else FAILS if excess.low > 0 else UNDECIDED
         yield Finding(
             verdict,
             f"{row.label}: the gain up to {x[middle]:g} is {half.mean - first.mean:.2f}, and from there to {x[-1]:g} "
@@ -226,11 +226,13 @@ def optimum_between(
         inside = [i for i in range(len(x)) if least <= x[i] <= most]
         outside = [i for i in range(len(x)) if i not in inside]
         if not inside or not outside:
-            yield Finding(UNTOLD, f"{row.label}: the curve needs points inside and outside of {least:g} to {most:g}.")
+            yield Finding(
+                UNDECIDED, f"{row.label}: the curve needs points inside and outside of {least:g} to {most:g}."
+            )
             continue
         best, rival = (max(some, key=lambda i: points[i].sign * points[i].mean) for some in (inside, outside))
         verdicts = [above(points[best], points[i])[0] for i in outside]
-        verdict = FAILS if FAILS in verdicts else UNTOLD if UNTOLD in verdicts else HOLDS
+        verdict = FAILS if FAILS in verdicts else UNDECIDED if UNDECIDED in verdicts else HOLDS
         _, apart = above(points[best], points[rival])
         yield Finding(
             verdict,
@@ -261,10 +263,12 @@ def merged_above_single(
             known = {backbone: number for backbone, number in measured.items() if number.drawn == merged.drawn}
             where = f"{_place(column)}, {row.label}"
             if measured and not known:
-                yield Finding(UNTOLD, f"{where}: {merged.mean:.2f}; the backbones alone were measured on other rows.")
+                yield Finding(
+                    UNDECIDED, f"{where}: {merged.mean:.2f}; the backbones alone were measured on other rows."
+                )
                 continue
             if not known:
-                yield Finding(UNTOLD, f"{where}: {merged.mean:.2f}; none of the backbones has been measured alone.")
+                yield Finding(UNDECIDED, f"{where}: {merged.mean:.2f}; none of the backbones has been measured alone.")
                 continue
             best = max(known, key=lambda backbone: known[backbone].mean)
             verdict, apart = above(merged, known[best])
@@ -361,4 +365,4 @@ def _curves(numbers: Numbers, names: Any) -> Iterator[tuple[Row, list[float], li
 
 
 def _incomplete(row: Row) -> Finding:
-    return Finding(UNTOLD, f"{row.label}: some points of the curve have not been measured.")
+    return Finding(UNDECIDED, f"{row.label}: some points of the curve have not been measured.")

@@ -1,8 +1,8 @@
 """Claims of the paper about its tables and figures, judged by measured numbers.
 
-A claim names a rule and its options. A rule compares numbers of one sheet; each finding holds, does not hold, or cannot
-be told because an interval includes zero or a number is missing. The verdict is that of the weakest finding: first one
-that does not hold, then one that cannot be told.
+A claim names a rule and its options. A rule compares numbers of one sheet; each finding holds, does not hold, or is
+undecided because an interval includes zero or a number is missing. The verdict is that of the weakest finding: first
+one that does not hold, then one that is undecided.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sinkshot.studies.claim_rules import RULES, Finding, Numbers, Results, several
-from sinkshot.studies.compare import FAILS, HOLDS, UNTOLD, Verdict
+from sinkshot.studies.compare import FAILS, HOLDS, UNDECIDED, Verdict
 from sinkshot.studies.study import Claim, Sheet, Study
 
 __all__ = ["RULES", "Judgement", "judge", "needed", "options"]
@@ -65,8 +65,8 @@ def needed(rule: str) -> list[str]:
 def _conclusion(found: Sequence[Finding]) -> tuple[Verdict, str]:
     """Return the verdict of the weakest finding, and the evidence, deciding findings first."""
     if not found:
-        return UNTOLD, "None of its numbers has been measured."
-    for verdict in (FAILS, UNTOLD, HOLDS):
+        return UNDECIDED, "None of its numbers has been measured."
+    for verdict in (FAILS, UNDECIDED, HOLDS):
         deciding = [finding.text for finding in found if finding.verdict == verdict]
         if deciding:
             break

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from sinkshot.evaluate import half_width
 
-Verdict = Literal["holds", "does not hold", "cannot be told"]
+Verdict = Literal["holds", "does not hold", "undecided"]
 HOLDS: Verdict = "holds"
 FAILS: Verdict = "does not hold"
-UNTOLD: Verdict = "cannot be told"
+UNDECIDED: Verdict = "undecided"
 Z95 = 1.96  # half-width of a 95 % interval over the standard error
 LEVEL = 0.05  # of significance
 
@@ -59,7 +59,7 @@ def above(a: Number, b: Number) -> tuple[Verdict, Number]:
     better, worse = apart.low > 0, apart.high < 0
     if a.sign < 0:
         better, worse = worse, better
-    return (HOLDS if better else FAILS if worse else UNTOLD), apart
+    return (HOLDS if better else FAILS if worse else UNDECIDED), apart
 
 
 def p_value(apart: Number) -> float | None:

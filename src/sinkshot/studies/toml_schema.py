@@ -90,11 +90,11 @@ class Document:
             if not kind.fits(value):
                 raise self.error((*path, key), f"{key} must be {kind.wanted}; {_shown(value)} was given.")
 
-    def unknown(self, path: Path, sentence: str, given: str, known: Collection[str]) -> InputError:
-        """Return the error for a name that is not among the known ones, with the nearest of them."""
+    def unknown(self, path: Path, sentence: str, given: str, known: Collection[str], advice: str = "") -> InputError:
+        """Return the error for a name that is not among the known ones, with the nearest of them and perhaps advice."""
         near = difflib.get_close_matches(given[:100], known, n=2, cutoff=0.5)
         hint = f"did you mean {' or '.join(repr(name) for name in near)}?" if near else f"known: {', '.join(known)}."
-        return self.error(path, f"{sentence}; {hint}")
+        return self.error(path, " ".join(filter(None, [f"{sentence}; {hint}", advice])))
 
 
 def _shown(value: Any) -> str:
