@@ -11,9 +11,10 @@ import pytest
 
 import sinkshot
 from sinkshot import Task
-from sinkshot.kernels import sinkshot_large
-from sinkshot.kernels.nearest_rows import nearest_rows
+from sinkshot.kernels import landmarks, sinkshot_large
+from sinkshot.kernels.nearest_rows import nearest_of, nearest_rows
 from sinkshot.kernels.nearest_rows_faiss import nearest_rows_by_cells
+from sinkshot.kernels.sinkshot_large import sparse_graph
 from sinkshot.methods._graph import neighbour_graph
 from sinkshot.methods.algebra import rows_of
 from sinkshot.methods.sinkshot import is_large, of_large_pool, run_steps
@@ -115,18 +116,63 @@ def test_of_equal_rows_the_first_are_nearest():
 
 @pytest.mark.slow
 def test_labels_on_the_approximate_graph_are_those_on_the_exact_one(monkeypatch):
+    """Neighbours among 5,000 landmarks: those that faiss finds, and all of them."""
     pytest.importorskip("faiss")
     task = real_pool(6_000)
-    expected = of_large_pool(task, SETTINGS)
-    monkeypatch.setattr(sinkshot_large, "EXACT", 5_000)
+    monkeypatch.setattr(landmarks, "LANDMARKS", 5_000)
     answers = []
     for count in (1, 3):
         monkeypatch.setattr(sinkshot_large, "workers", lambda count=count: count)
         answers.append(of_large_pool(task, SETTINGS))
     np.testing.assert_array_equal(answers[0].probabilities, answers[1].probabilities)  # whatever the threads
+    monkeypatch.setattr(sinkshot_large, "has_faiss", lambda: False)
+    expected = of_large_pool(task, SETTINGS)
     assert (answers[0].probabilities != expected.probabilities).any()
     same = answers[0].probabilities.argmax(-1) == expected.probabilities.argmax(-1)
     assert same.mean() >= 0.995
+
+
+@pytest.mark.parametrize("supports", [0, 10, 90])
+def test_landmarks_are_distinct_and_spread_over_the_queries(supports):
+    for queries in (101, 150, 1_000, 12_345):
+        found = landmarks.landmark_queries(supports, queries, most=100)
+        assert len(found) == max(100 - supports, 50)
+        assert (np.diff(found) > 0).all()
+        assert found[0] >= 0
+        assert found[-1] < queries
+        assert np.diff(found).max() <= 2 * -(-queries // len(found))
+    assert landmarks.landmark_queries(supports, 100 - supports, most=100) is None
+
+
+def test_nearest_landmarks_are_those_of_a_search_through_all():
+    x = np.random.default_rng(0).normal(size=(500, 20)).astype(np.float32)
+    chosen = np.arange(3, 500, 7)
+    with ThreadPoolExecutor(2) as threads:
+        cosines, numbers = nearest_of([x[:100], x[100:333], x[333:]], chosen, 6, threads)
+    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+    every = np.full((500, 500), -2.0, np.float32)
+    every[:, chosen] = unit @ unit[chosen].T
+    np.fill_diagonal(every, -2)
+    order = np.argsort(-every, axis=1)[:, :6]
+    np.testing.assert_array_equal(numbers, order)
+    np.testing.assert_allclose(cosines, np.take_along_axis(every, order, axis=1), atol=1e-6)
+
+
+def test_other_rows_read_landmarks_and_are_read_by_none():
+    """Between landmarks the graph is that of these alone; a constant stays one everywhere."""
+    x = np.random.default_rng(1).gamma(1.0, size=(300, 12)).astype(np.float32)
+    chosen = np.arange(0, 300, 3)
+    with ThreadPoolExecutor(2) as threads:
+        found = nearest_of([x], chosen, 6, threads)
+    graph = sparse_graph(found, 4.0, np.float32, chosen)
+    alone = sparse_graph(nearest(x[chosen], 6), 4.0, np.float32)
+    weights = graph.weights.toarray()
+    others = np.setdiff1d(np.arange(300), chosen)
+    assert (weights[:, others] == 0).all()
+    np.testing.assert_allclose(weights[np.ix_(chosen, chosen)], alone.weights.toarray(), atol=1e-6)
+    assert ((weights[others] > 0).sum(axis=1) == 6).all()
+    ones = np.ones((1, 1, 300), np.float32)
+    np.testing.assert_allclose(graph.average(ones, 0.7, 3), ones, rtol=1e-5)
 
 
 def test_equal_rows_are_found_by_cells_too():

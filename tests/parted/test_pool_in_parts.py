@@ -15,9 +15,10 @@ from sinkshot.formats.parts import PartedFeatures, open_parts
 from sinkshot.kernels.sinkshot_large import SparseGraph
 from sinkshot.methods import sinkshot as default
 from sinkshot.methods.algebra import rows_of
+from sinkshot.parted import graph as graph_in_parts
 from sinkshot.parted import neighbours, pool
 from sinkshot.parted import work_folder as folders
-from sinkshot.parted.array import PartedArray
+from sinkshot.parted.array import PartedArray, new_array, write_rows
 from sinkshot.parted.pool import PartedPool, prepare_pool
 from sinkshot.parted.solve import solve
 from sinkshot.parted.work_folder import WorkFolder, work_folder
@@ -118,7 +119,7 @@ def test_the_default_agrees_with_memory(
     assert np.mean(found.argmax(axis=1) == exact.argmax(axis=1)) >= 0.995
     graph, _ = neighbours.neighbour_graph(prepared, work, SETTINGS.neighbours, SETTINGS.sharpness)
     every = range(len(prepared.layout.sizes) + 1)
-    weights = sparse.vstack([neighbours.read_graph(prepared.layout, part) for part in every]).tocsr()
+    weights = sparse.vstack([graph_in_parts.read_graph(prepared.layout, part) for part in every]).tocsr()
     root = np.concatenate([graph.root_degree.expression.block(prepared.layout, part, {}) for part in every], axis=-1)
     number = np.concatenate([prepared.files.bank_numbers(part) for part in every])  # row of the bank at each place
     in_memory = np.concatenate([np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0)])
@@ -128,6 +129,51 @@ def test_the_default_agrees_with_memory(
     assert np.mean(found.argmax(axis=1) == same.probabilities[0].argmax(axis=1)) >= 0.999
     assert np.abs(found - same.probabilities[0]).mean() < 1e-3
     assert np.abs(unknown - same.unknown[0]).mean() < 1e-2
+
+
+@pytest.fixture
+def landmarks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,500 of the 3,600 rows are landmarks; all of their cells are searched, so that neighbours are exact."""
+    monkeypatch.setattr("sinkshot.kernels.landmarks.LANDMARKS", 1_500)
+    monkeypatch.setattr(neighbours, "CELLS_OF_OTHERS", 1_000)
+
+
+@pytest.mark.usefixtures("landmarks")
+def test_landmarks_are_those_of_memory(
+    bank: FeatureBank, codes: np.ndarray, features: PartedFeatures, work: WorkFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond the landmarks both roads have the same graph, and so the same labels and outsiders."""
+    prepared = prepare_pool(features, codes, CHAIN, work)
+    assert prepared.layout.landmarks == 1_500
+    found, unknown = answers("sinkshot", features, codes, work)
+    monkeypatch.setattr("sinkshot.methods.sinkshot.LARGE_POOL", 0)
+    same = methods.get("sinkshot").function(task_of(bank, codes))
+    assert np.mean(found[codes < 0].argmax(axis=1) == same.probabilities[0].argmax(axis=1)) >= 0.999
+    assert np.abs(found[codes < 0] - same.probabilities[0]).mean() < 1e-3
+    assert np.abs(unknown[codes < 0] - same.unknown[0]).mean() < 1e-2
+
+
+@pytest.mark.usefixtures("landmarks")
+def test_averages_beyond_landmarks_are_those_of_the_whole_graph(
+    codes: np.ndarray, features: PartedFeatures, work: WorkFolder
+) -> None:
+    """Repeated averages over landmarks and one over other rows give what the whole matrix gives."""
+    prepared = prepare_pool(features, codes, CHAIN, work)
+    layout, every = prepared.layout, range(len(prepared.layout.sizes) + 1)
+    graph, _ = neighbours.neighbour_graph(prepared, work, 6, 4.0)
+    weights = np.vstack([graph_in_parts.read_graph(layout, part).toarray() for part in every])
+    values = new_array(work, layout, 2, of_queries=False)
+    drawn = np.random.default_rng(0).random((layout.rows, 2), dtype=np.float32)
+    write_rows(values.stored().path, drawn, 0)
+    mixed = drawn
+    for _ in range(3):
+        mixed = 0.3 * drawn + 0.7 * weights @ mixed[: layout.landmarks]
+    found = graph.smooth(values, 0.7, 3)
+    whole = np.concatenate([found.expression.block(layout, part, {}) for part in every], axis=-1)
+    np.testing.assert_allclose(whole[0].T, mixed, rtol=1e-4)
+    ones = graph.average(values[..., :1, :] * 0.0 + 1.0, 0.7, 3)
+    for part in every:
+        np.testing.assert_allclose(ones.expression.block(layout, part, {}), 1, rtol=1e-5)
 
 
 def test_neighbours_by_cells_are_the_nearest(
@@ -144,16 +190,24 @@ def test_neighbours_by_cells_are_the_nearest(
         monkeypatch.setattr(neighbours, "CELLS_SEARCHED", searched)
         neighbours.neighbour_graph(prepared, work, 6, 4.0)
         every = range(len(prepared.layout.sizes) + 1)
-        graph = sparse.vstack([neighbours.read_graph(prepared.layout, part) for part in every]).tocsr()
+        graph = sparse.vstack([graph_in_parts.read_graph(prepared.layout, part) for part in every]).tocsr()
         linked = np.asarray(graph[np.arange(len(rows))[:, None], exact].todense() if sparse.issparse(graph) else 0)
         positive = np.take_along_axis(cosines, exact, axis=1) > 0
         assert np.mean((linked.reshape(exact.shape) > 0)[positive]) >= least
 
 
+@pytest.mark.parametrize("most", [1_500, 100_000])
 def test_answers_do_not_depend_on_the_parts_of_the_bank(
-    bank: FeatureBank, codes: np.ndarray, features: PartedFeatures, work: WorkFolder, tmp_path: Path
+    bank: FeatureBank,
+    codes: np.ndarray,
+    features: PartedFeatures,
+    work: WorkFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    most: int,
 ) -> None:
     """One part and four give the same but for rounding of the mean."""
+    monkeypatch.setattr("sinkshot.kernels.landmarks.LANDMARKS", most)
     bank.save(tmp_path / "one", "float16", part_rows=10_000)
     one, unknown = answers("sinkshot", open_parts(tmp_path / "one")[0], codes, work)
     four, unknown_of_four = answers("sinkshot", features, codes, work)
@@ -170,6 +224,7 @@ def test_answers_do_not_depend_on_the_workers(
     """Threads of this process, one process and two give the same bits."""
     pytest.importorskip("distributed")
     monkeypatch.setattr(pool, "PART_ROWS", (700, 700))
+    monkeypatch.setattr("sinkshot.kernels.landmarks.LANDMARKS", 2_000)  # both kinds of rows
     monkeypatch.setattr(folders, "SMALL", 0)
     monkeypatch.setattr(folders, "MEDIUM", 0)  # every pass goes to the workers
     found = []

@@ -18,6 +18,7 @@ from sinkshot import preprocess as chain
 from sinkshot.errors import InputError
 from sinkshot.kernels import LARGE_POOL
 from sinkshot.kernels.jit import workers
+from sinkshot.kernels.landmarks import LANDMARKS
 from sinkshot.kernels.nearest_rows import Lists, nearest_rows
 from sinkshot.threads import ONE_BLAS_THREAD
 from sinkshot.whitening import whitening
@@ -129,10 +130,11 @@ def known_nearest(
 ) -> Lists | None:
     """Return the nearest rows of a task, or None if its method is to find them.
 
-    They are known for a large pool, if the task-wise part of the chain subtracts one centre and takes unit length.
+    They are known for a large pool, if the task-wise part of the chain subtracts one centre and takes unit length, and
+    if all rows are landmarks.
     """
     found = chain.centring(task_wise)
-    if neighbours is None or len(rows) < LARGE_POOL or found is None or found.apart:
+    if neighbours is None or not LARGE_POOL <= len(rows) <= LANDMARKS or found is None or found.apart:
         return None
     width = rows.shape[1]
     centre = np.reshape(done.statistics[0][0], width) if done.statistics else np.zeros(width)

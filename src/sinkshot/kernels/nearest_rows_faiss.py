@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from importlib.util import find_spec
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -30,15 +31,20 @@ def has_faiss() -> bool:
     return find_spec("faiss") is not None
 
 
-def nearest_rows_by_cells(blocks: Sequence[Floats], count: int, pool: Executor) -> Lists:
+def nearest_rows_by_cells(
+    blocks: Sequence[Floats], count: int, pool: Executor, landmarks: NDArray[np.int64] | None = None
+) -> Lists:
     """Return nearly the `count` nearest other rows of every row, nearest first; see `nearest_rows.nearest_rows`.
 
-    Where fewer are found, the others have a cosine of zero and the row's own number.
+    With `landmarks`, rising numbers of rows, they are looked for among these alone. Where fewer are found, the others
+    have a cosine of zero and the row's own number.
     """
     import faiss
 
     starts = np.cumsum([0, *(len(block) for block in blocks)])
-    rows, width = int(starts[-1]), blocks[0].shape[1]
+    chosen = np.arange(starts[-1]) if landmarks is None else landmarks
+    within = [chosen[slice(*np.searchsorted(chosen, pair))] - pair[0] for pair in pairwise(starts)]  # of each block
+    rows, width = len(chosen), blocks[0].shape[1]
     cells = max(1, min(int(_CELLS * rows**0.5), rows // _TRAINED_ON))
 
     def build() -> Any:
@@ -46,9 +52,10 @@ def nearest_rows_by_cells(blocks: Sequence[Floats], count: int, pool: Executor) 
         index = faiss.IndexIVFFlat(faiss.IndexFlatIP(width), width, cells, faiss.METRIC_INNER_PRODUCT)
         index.cp.niter, index.cp.seed, index.nprobe = _ROUNDS, 0, min(_SEARCHED, cells)
         every = max(1, rows // (cells * _TRAINED_ON))
-        index.train(np.concatenate([unit_rows(block[::every]) for block in blocks]))
-        for block in blocks:
-            index.add(unit_rows(block))
+        some = [block[numbers[::every]] for block, numbers in zip(blocks, within, strict=True)]
+        index.train(np.concatenate([unit_rows(rows_of) for rows_of in some]))
+        for block, numbers in zip(blocks, within, strict=True):
+            index.add(unit_rows(block[numbers]))
         return index
 
     index = pool.submit(build).result()
@@ -56,7 +63,8 @@ def nearest_rows_by_cells(blocks: Sequence[Floats], count: int, pool: Executor) 
     def search(start: int, block: Floats) -> Lists:
         faiss.omp_set_num_threads(1)
         found: Lists = index.search(unit_rows(block), count + 1)
-        return _without_itself(*found, int(start))
+        values, numbers = found[0], np.where(found[1] < 0, -1, chosen[found[1]])
+        return _without_itself(values, numbers, int(start))
 
     found = list(pool.map(search, starts, blocks))
     return np.concatenate([values for values, _ in found]), np.concatenate([numbers for _, numbers in found])

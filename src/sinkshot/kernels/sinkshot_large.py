@@ -1,4 +1,4 @@
-"""SinkShot for one large pool, a practitioner's 5,000 to 100,000 rows: products by features and a sparse graph.
+"""SinkShot for one large pool in memory, of 4,000 rows and more: products by features and a sparse graph.
 
 The method sees a pool through inner products and averages over neighbours. Here a product goes through class weights
 [way, d] and blocks of rows, which threads share while BLAS has one thread in each, and the graph is a sparse matrix. No
@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from sinkshot.kernels.jit import workers
-from sinkshot.kernels.nearest_rows import Lists, nearest_rows
+from sinkshot.kernels.landmarks import landmark_queries
+from sinkshot.kernels.nearest_rows import Lists, nearest_of, nearest_rows
 from sinkshot.kernels.nearest_rows_faiss import has_faiss, nearest_rows_by_cells
 from sinkshot.task import Task
 from sinkshot.threads import ONE_BLAS_THREAD
@@ -29,12 +30,14 @@ Floats = NDArray[np.floating[Any]]
 
 _LOG = logging.getLogger("sinkshot")
 _BLOCK = 1_024  # rows
-EXACT = 100_000  # rows up to which all pairs are compared, and beyond without faiss
 
 
 @dataclass(frozen=True)
 class SparseGraph:
-    """Weights between neighbours as `sinkshot.methods._graph.DenseGraph` has them, S = D^-1/2 A D^-1/2, of one pool."""
+    """Weights between neighbours as `sinkshot.methods._graph.DenseGraph` has them, S = D^-1/2 A D^-1/2, of one pool.
+
+    S is symmetric between landmarks; other rows read these and are read by none.
+    """
 
     weights: sparse.csr_array  # S, [N, N]
     root_degree: Floats  # D^1/2, [1, 1, N]
@@ -42,7 +45,7 @@ class SparseGraph:
 
     def smooth(self, values: Floats, spread: float, times: int) -> Floats:
         """Mix values [1, way, N] with neighbours' values: v <- (1 - spread) values + spread v S, repeatedly."""
-        own = np.ascontiguousarray(values[0].T)  # [N, way]; S is symmetric
+        own = np.ascontiguousarray(values[0].T)  # [N, way]
         mixed = own
         for _ in range(times):
             mixed = (1.0 - spread) * own + spread * (self.weights @ mixed)
@@ -58,6 +61,7 @@ class LargePool:
     """The rows of one task, supports first, in blocks that threads share."""
 
     blocks: tuple[Floats, ...]  # [n_i, d] each
+    landmarks: NDArray[np.int64] | None  # numbers of rows in which neighbours are looked for; None: all
     pool: Executor
     workers: int
 
@@ -81,17 +85,19 @@ class LargePool:
         return np.concatenate([np.einsum("nd,nd->n", block, block) for block in self.blocks])[None]
 
     def nearest(self, count: int) -> Lists:
-        """Return cosines and numbers of every row's nearest others, [N, count], or fewer where there are fewer rows.
+        """Return cosines and numbers of every row's nearest landmarks, [N, count], or fewer where there are fewer.
 
-        They are exact up to `EXACT` rows, and beyond where faiss is not installed.
+        They are exact where all rows are landmarks, and beyond where faiss is not installed.
         """
         rows = sum(len(block) for block in self.blocks)
-        count = min(count, rows - 1)
-        if rows > EXACT and has_faiss():
-            return nearest_rows_by_cells(self.blocks, count, self.pool)
-        if rows > EXACT:
-            _LOG.info("comparing all pairs of %d rows; with faiss (pip install 'sinkshot[faiss]') it is quicker", rows)
-        return nearest_rows(self.blocks, count, self.pool, self.workers)
+        if self.landmarks is None:
+            return nearest_rows(self.blocks, min(count, rows - 1), self.pool, self.workers)
+        count = min(count, len(self.landmarks) - 1)
+        if has_faiss():
+            return nearest_rows_by_cells(self.blocks, count, self.pool, self.landmarks)
+        _LOG.info("comparing %d rows with %d; faiss (pip install 'sinkshot[faiss]') is quicker",
+                  rows, len(self.landmarks))  # fmt: skip
+        return nearest_of(self.blocks, self.landmarks, count, self.pool)
 
 
 @contextmanager
@@ -101,19 +107,34 @@ def large_pool(task: Task) -> Iterator[LargePool]:
     parts = (task.support[0], task.query[0])
     blocks = tuple(part[at : at + _BLOCK] for part in parts for at in range(0, len(part), _BLOCK))
     with ONE_BLAS_THREAD, ThreadPoolExecutor(count) as pool:
-        yield LargePool(blocks, pool, count)
+        yield LargePool(blocks, _landmarks(task), pool, count)
 
 
-def sparse_graph(nearest: Lists, sharpness: float, dtype: Any) -> SparseGraph:
-    """Link rows with their nearest: weight max(cosine, 0)^sharpness, the mean of both directions.
+def _landmarks(task: Task) -> NDArray[np.int64] | None:
+    """Return the numbers of the landmarks, supports first, or None where all rows are."""
+    queries = landmark_queries(task.supports, task.queries)
+    return None if queries is None else np.concatenate([np.arange(task.supports), task.supports + queries])
 
-    Of equally near rows at the end of a list only the first are linked, as many as the list is long.
+
+def sparse_graph(
+    nearest: Lists, sharpness: float, dtype: Any, landmarks: NDArray[np.int64] | None = None
+) -> SparseGraph:
+    """Link rows with their nearest: weight max(cosine, 0)^sharpness, the mean of both directions between landmarks.
+
+    Other rows read the landmarks in their lists with full weight. Of equally near rows at the end of a list only the
+    first are linked, as many as the list is long.
     """
     cosines, numbers = nearest
     rows, count = cosines.shape
     weight = np.maximum(cosines, 0).astype(dtype) ** sharpness
     graph = sparse.csr_array((weight.ravel(), numbers.ravel(), np.arange(0, rows * count + 1, count)), (rows, rows))
-    graph = 0.5 * (graph + graph.T)
+    if landmarks is None:
+        graph = 0.5 * (graph + graph.T)
+    else:
+        half = np.ones(rows, dtype)
+        half[landmarks] = 0.5
+        back = np.where(half < 1, half, 0)  # of links that are read in both directions
+        graph = sparse.diags_array(half) @ graph + (sparse.diags_array(back) @ graph).T
     degree = graph.sum(axis=1)
     root = np.sqrt(np.where(degree > 0, degree, 1)).astype(dtype)
     scale = sparse.diags_array(1 / root)

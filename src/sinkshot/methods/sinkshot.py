@@ -11,6 +11,7 @@ means (Mc). [supports; p] are class-major coefficients [way, N], supports one-ho
 weight.
 
 1.  Graph: each row's 6 nearest others by cosine, weight max(cosine, 0)^4, A = (A + A^T) / 2, S = D^-1/2 A D^-1/2.
+    In a pool of more than 100,000 rows neighbours are looked for in a sample (`sinkshot.kernels.landmarks`).
 2.  Class weights are support means of unit length; pi = 1/way.
 3.  Four times, t = 0 .. 3:
     a. p = softmax(lam_t cosine + log pi) of the queries, lam_t = 5 (22/5)^(t/4).
@@ -100,7 +101,7 @@ def of_large_pool(task: Task, s: SinkShotSettings) -> Scores:
         squares = pool.squares()
         member = one_hot(task.labels, task.way, squares)
         nearest = pool.nearest(s.neighbours) if task.nearest is None else _first(task.nearest, s.neighbours)
-        graph = sparse_graph(nearest, s.sharpness, squares.dtype)
+        graph = sparse_graph(nearest, s.sharpness, squares.dtype, None if task.nearest else pool.landmarks)
         return run_steps(Rows(pool.product, squares, member, task.supports, task.queries), graph, s)
 
 

@@ -9,6 +9,7 @@ runs on a pool in memory and on one in parts.
     array         arrays in parts and their namespace, which follows the array API
     pool          a bank in parts, preprocessed and sorted into cells of similar rows
     cells         k-means cells
-    neighbours    nearest rows by cells, and the sparse graph
+    neighbours    nearest rows by cells
+    graph         who reads whose values, and averages over it
     solve         run a method on it
 """

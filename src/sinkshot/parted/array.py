@@ -152,7 +152,7 @@ class PartedArray:
         target = new_array(self.work, self.layout, self.probe.shape[-2], self.of_queries)
         jobs = [
             StoreJob(self.expression, self.layout, parts, target.stored().path)
-            for parts in self.work.groups(self.parts())
+            for parts in self.work.groups(self.layout, self.parts())
         ]
         self.work.map(store, jobs, size=self.read_size())
         return target
@@ -169,7 +169,10 @@ class PartedArray:
 
     def reduced(self, how: str, axes: tuple[int, ...]) -> Floats:
         """Return sums or maxima over axes that include the rows, with those axes kept."""
-        jobs = [ReduceJob(self.expression, self.layout, parts, how, axes) for parts in self.work.groups(self.parts())]
+        jobs = [
+            ReduceJob(self.expression, self.layout, parts, how, axes)
+            for parts in self.work.groups(self.layout, self.parts())
+        ]
         partial = [value for values in self.work.map(reduce, jobs, size=self.read_size()) for value in values]
         total = np.max(partial, axis=0) if how == "max" else np.sum(partial, axis=0, dtype=np.float64)
         return np.asarray(total, dtype=partial[0].dtype)
@@ -222,10 +225,15 @@ def apply(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
 
 def new_array(work: WorkFolder, layout: RowLayout, width: int, of_queries: bool) -> PartedArray:
     """Make a file for values [1, width, N] and return it as an array; the file goes when the array goes."""
-    path = work.new_file(4 * width * layout.rows)
-    stored = Stored(path, width)
-    removed_with(stored, path)
+    stored = new_stored(work, layout.rows, width)
     return PartedArray(work, layout, stored, np.ones((1, width, _PROBE), np.float32), of_queries)
+
+
+def new_stored(work: WorkFolder, rows: int, width: int) -> Stored:
+    """Make a file for values of so many rows, which goes when nothing refers to it."""
+    stored = Stored(work.new_file(4 * width * rows), width)
+    removed_with(stored, stored.path)
+    return stored
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,14 @@
 1.  Every part is read once, checked against its digest and summed: the centre of the chain needs the mean of all rows.
     A sample of the rows comes back, from which cells are found.
 2.  Every part is read again, preprocessed, and written sorted by cell.
-3.  Parts of the pool, some cells each, gather their rows from all of those.
+3.  Parts of the pool, some cells each, gather their rows from all of those: landmarks first, then the other rows.
 
-Rows of one cell are in one part, in the order of the bank. So the pool does not depend on how the bank is divided, but
-for rounding of the mean.
+Landmarks of one cell are in one part. Rows of a cell are in the order of the bank, so the pool does not depend on how
+the bank is divided, but for rounding of the mean.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from sinkshot import preprocess as chain
 from sinkshot.errors import InputError
 from sinkshot.formats.part_files import verify
 from sinkshot.formats.parts import PartedFeatures
+from sinkshot.kernels.landmarks import landmark_queries
 from sinkshot.parted.array import read_rows
 from sinkshot.parted.cells import Cells, cells_wanted, find_cells, read_cells, sample_wanted, write_cells
 from sinkshot.parted.work_folder import RowLayout, WorkFolder, must_fit, room_is_said
@@ -32,6 +32,7 @@ Floats = NDArray[Any]
 CELLS = "cells"  # file of the cells
 PART_ROWS = 4_096, 16_384  # least and most rows of a part of the pool, about ...
 PARTS = 256  # ... of which there are so many where that lies between: enough for many workers, whatever their number
+_ALIKE = 48  # parts of other rows come in multiples of this: as many for each of 2, 3, 4, 6, 8, 12, 16 ... workers
 _BLOCK = 4_096  # rows preprocessed at once
 
 
@@ -72,7 +73,7 @@ class PartedPool:
     codes: NDArray[np.int64]  # [l], classes of the supports
     chain: str
     cells: Cells
-    cell_starts: NDArray[np.int64]  # [C + 1], first query of each cell, counted from the first query
+    cell_starts: NDArray[np.int64]  # [2 C + 1], first query of each cell among landmarks, then among other rows
     zero_rows: int
 
     @property
@@ -125,28 +126,33 @@ def prepare_pool(features: PartedFeatures, labels: NDArray[np.int64], spelled: s
     store = "float32" if features.index.store == "float32" else "float16"
     must_fit(work.path, 2 * len(labels) * features.shape[1] * np.dtype(store).itemsize)
     source = RowSource(features, row_wise, numbers)
+    chosen = landmark_queries(len(numbers), queries)
+    landmarks = None if chosen is None else np.flatnonzero(labels < 0)[chosen]
     parts = range(len(features.index.parts))
-    every = max(1, queries // sample_wanted(queries))
+    shown = queries if landmarks is None else len(landmarks)
+    every = max(1, queries // sample_wanted(shown))
     found = work.map(summed, [SumJob(source, part, every) for part in parts], shown="reading")
     own = np.asarray(chain.run(features[numbers], row_wise).x)
     total = own.sum(axis=0, dtype=np.float64) + np.sum([one.total for one in found], axis=0)
     shift = centre_of(own, labels[numbers], total / len(labels), centring)
     finish = Finish(shift.astype(np.float32), centring.normalise)
     sample = finish(np.concatenate([one.sample for one in found]).astype(np.float32))
-    cells = find_cells(sample, cells_wanted(queries))
+    cells = find_cells(sample, cells_wanted(shown))
     del sample
     with room_is_said(work.path):
         write_cells(work.path / CELLS, cells)
-    jobs = [SortJob(source, part, finish, str(work.path), store) for part in parts]
-    counts = np.array(work.map(sorted_by_cell, jobs, shown="sorting into cells"))  # [parts, C]
+    jobs = [
+        SortJob(source, part, finish, str(work.path), store, _between(landmarks, *features.starts[part : part + 2]))
+        for part in parts
+    ]
+    counts = np.array(work.map(sorted_by_cell, jobs, shown="sorting into cells"))  # [parts, 2 C]
     cell_starts = np.concatenate([[0], np.cumsum(counts.sum(axis=0))])
-    bounds = _bounds(cell_starts)
-    sizes = tuple(int(cell_starts[end] - cell_starts[begin]) for begin, end in bounds)
-    layout = RowLayout(str(work.path), len(numbers), sizes)
-    offsets = np.concatenate([np.zeros((len(counts), 1), np.int64), np.cumsum(counts, axis=1)], axis=1)
+    layout = _layout(str(work.path), len(numbers), cell_starts)
+    first = np.array(layout.starts[1:]) - len(numbers)  # query of each part
+    spans = _places(counts, cell_starts, first)
     gathering = [
-        GatherJob(str(work.path), number, offsets[:, begin], offsets[:, end], features.shape[1], store)
-        for number, (begin, end) in enumerate(bounds, 1)
+        GatherJob(str(work.path), number, spans[number - 1], spans[number], features.shape[1], store)
+        for number in range(1, len(first))
     ]
     work.map(gathered, gathering, shown="gathering cells")
     for part in parts:
@@ -222,10 +228,14 @@ class SortJob:
     finish: Finish
     folder: str
     store: str
+    landmarks: NDArray[np.int64] | None  # numbers of those of the part; None: all rows are
 
 
 def sorted_by_cell(job: SortJob) -> NDArray[np.int64]:
-    """Write the rows of a part sorted by cell, with cells and numbers in the bank; return the rows of each cell."""
+    """Write the rows of a part sorted by cell, with cells and numbers in the bank; return the rows of each cell.
+
+    Cells of rows that are no landmarks are numbered after those of landmarks.
+    """
     where = read_cells(Path(job.folder) / CELLS)
     features, cells, numbers = job.source.features, [], []
     kept = np.empty((features.index.parts[job.part].rows, features.shape[1]), dtype=job.store)
@@ -234,7 +244,8 @@ def sorted_by_cell(job: SortJob) -> NDArray[np.int64]:
         finished = job.finish(prepared.x)
         kept[done : done + len(finished)] = finished
         done += len(finished)
-        cells.append(where.of(finished))
+        other = False if job.landmarks is None else ~np.isin(numbers_of, job.landmarks)
+        cells.append((where.of(finished) + len(where.fine) * other).astype(np.int32))
         numbers.append(numbers_of)
     cell = np.concatenate(cells)
     order = np.argsort(cell, kind="stable")
@@ -245,7 +256,7 @@ def sorted_by_cell(job: SortJob) -> NDArray[np.int64]:
                 kept[order[at : at + _BLOCK]].tofile(file)
         cell[order].tofile(folder / f"cells-{job.part}")
         np.concatenate(numbers)[order].tofile(folder / f"order-{job.part}")
-    return np.bincount(cell, minlength=len(where.fine))
+    return np.bincount(cell, minlength=2 * len(where.fine))
 
 
 @dataclass(frozen=True)
@@ -275,11 +286,41 @@ def gathered(job: GatherJob) -> None:
                 rows[order[at : at + _BLOCK]].tofile(file)
 
 
-def _bounds(cell_starts: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Group cells into parts: first and last cell of each."""
-    rows = int(cell_starts[-1])
-    wanted = max(1, round(rows / min(max(rows / PARTS, PART_ROWS[0]), PART_ROWS[1])))
-    targets = np.linspace(0, cell_starts[-1], wanted + 1)
-    cuts = np.unique(np.searchsorted(cell_starts, targets))
-    pairs = [(int(b), int(e)) for b, e in itertools.pairwise(cuts)]
-    return [(b, e) for b, e in pairs if cell_starts[e] > cell_starts[b]]
+def _between(numbers: NDArray[np.int64] | None, begin: int, end: int) -> NDArray[np.int64] | None:
+    """Return those of rising numbers that lie in a range."""
+    return None if numbers is None else numbers[slice(*np.searchsorted(numbers, [begin, end]))]
+
+
+def _layout(folder: str, supports: int, cell_starts: NDArray[np.int64]) -> RowLayout:
+    """Divide queries into parts: landmarks into whole cells, other rows evenly."""
+    cells = len(cell_starts) // 2
+    landmarks, queries = int(cell_starts[cells]), int(cell_starts[-1])
+    cuts = np.unique(np.searchsorted(cell_starts[: cells + 1], np.linspace(0, landmarks, _parts_of(landmarks) + 1)))
+    bounds = np.unique(cell_starts[cuts])
+    sizes = tuple(int(size) for size in np.diff(bounds))
+    if landmarks == queries:
+        return RowLayout(folder, supports, sizes)
+    wanted = _parts_of(queries - landmarks)
+    wanted = -(-wanted // _ALIKE) * _ALIKE if wanted > _ALIKE // 2 else wanted
+    others = np.diff(np.linspace(landmarks, queries, wanted + 1).astype(np.int64))
+    return RowLayout(folder, supports, (*sizes, *(int(size) for size in others)), len(sizes) + 1)
+
+
+def _parts_of(rows: int) -> int:
+    return max(1, round(rows / min(max(rows / PARTS, PART_ROWS[0]), PART_ROWS[1])))
+
+
+def _places(
+    counts: NDArray[np.int64], cell_starts: NDArray[np.int64], queries: NDArray[np.int64]
+) -> list[NDArray[np.int64]]:
+    """Return where each of some queries of the pool would stand in the sorted parts of the bank, [parts] each.
+
+    A cell holds the rows of the first part of the bank, then those of the second, and so on.
+    """
+    offsets = np.concatenate([np.zeros((len(counts), 1), np.int64), np.cumsum(counts, axis=1)], axis=1)
+    found = []
+    for query in queries:
+        cell = min(int(np.searchsorted(cell_starts, query, side="right")) - 1, counts.shape[1] - 1)
+        before = np.concatenate([[0], np.cumsum(counts[:-1, cell])])
+        found.append(offsets[:, cell] + np.clip(query - cell_starts[cell] - before, 0, counts[:, cell]))
+    return found

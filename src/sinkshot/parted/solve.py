@@ -14,7 +14,8 @@ from sinkshot.errors import InputError
 from sinkshot.methods import Method
 from sinkshot.methods.algebra import PreparedTask, Rows
 from sinkshot.parted.array import Expression, PartedArray, Stored, new_array, write_rows
-from sinkshot.parted.neighbours import NearestOfSupports, PartedGraph, neighbour_graph
+from sinkshot.parted.graph import PartedGraph
+from sinkshot.parted.neighbours import NearestOfSupports, neighbour_graph
 from sinkshot.parted.pool import PartedPool, PoolFiles
 from sinkshot.parted.work_folder import WorkFolder
 from sinkshot.task import Scores
@@ -65,7 +66,7 @@ class ProductJob:
 
 def product(pool: PoolFiles, work: WorkFolder, a: PartedArray) -> PartedArray:
     """Return a X X^T of coefficients [1, way, N]: two passes, one for the weights a X and one for their scores."""
-    every = work.groups(range(len(pool.layout.sizes) + 1))
+    every = work.groups(pool.layout, range(len(pool.layout.sizes) + 1))
     sums = work.map(weighted, [ProductJob(pool, parts, coefficients=a.expression) for parts in every])
     weights = np.sum([part for group in sums for part in group], axis=0)  # [way, d]
     target = new_array(work, pool.layout, len(weights), of_queries=False)
@@ -100,7 +101,7 @@ def scored(job: ProductJob) -> None:
 def squares_of(pool: PoolFiles, work: WorkFolder) -> PartedArray:
     """Return the squared lengths of the rows, [1, 1, N]."""
     target = new_array(work, pool.layout, 1, of_queries=False)
-    every = work.groups(range(len(pool.layout.sizes) + 1))
+    every = work.groups(pool.layout, range(len(pool.layout.sizes) + 1))
     work.map(squared, [ProductJob(pool, parts, target=target.stored()) for parts in every])
     return target
 

@@ -33,6 +33,12 @@ class RowLayout:
     folder: str
     supports: int
     sizes: tuple[int, ...]  # queries of each part
+    landmark_parts: int | None = None  # first parts, of the supports and of landmarks; None: all
+
+    @property
+    def landmarks(self) -> int:
+        """Rows in which neighbours are looked for; they come first."""
+        return self.rows if self.landmark_parts is None else self.starts[self.landmark_parts]
 
     @property
     def starts(self) -> list[int]:
@@ -90,11 +96,13 @@ class WorkFolder:
         self.seconds[what] = self.seconds.get(what, 0.0) + time.monotonic() - began
         return results
 
-    def groups(self, parts: Sequence[int]) -> list[tuple[int, ...]]:
-        """Divide parts into groups of neighbours, a job for each worker."""
+    def groups(self, layout: RowLayout, parts: range) -> list[tuple[int, ...]]:
+        """Divide parts into groups of neighbours with about as many rows, a job for each worker."""
         wanted = min(len(parts), max(self.workers, cores()))
-        cuts = [len(parts) * i // wanted for i in range(wanted + 1)]
-        return [tuple(parts[begin:end]) for begin, end in pairwise(cuts) if end > begin]
+        starts = layout.starts[parts.start : parts.stop + 1]
+        targets = (starts[0] + (starts[-1] - starts[0]) * i / wanted for i in range(wanted + 1))
+        cuts = [parts.start + min(range(len(starts)), key=lambda at: abs(starts[at] - t)) for t in targets]
+        return [tuple(range(begin, end)) for begin, end in pairwise(cuts) if end > begin]
 
     def new_file(self, size: int) -> Path:
         """Make a file of that many zero bytes."""

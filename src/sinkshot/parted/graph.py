@@ -1,0 +1,215 @@
+"""The graph of a pool in parts: who reads whose values, and averages over it.
+
+Each part holds the rows of the graph that are its own: a sparse matrix with columns for all landmarks. Landmarks come
+first in the pool. They read each other, by the mean of both directions; other rows read landmarks and are read by none
+(`sinkshot.kernels.landmarks`). So repeated averages run over landmarks alone, and other rows take the last one, as part
+of whatever pass needs their values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from sinkshot.kernels.nearest_rows import Lists
+from sinkshot.parted.array import (
+    Expression,
+    PartedArray,
+    Stored,
+    StoreJob,
+    new_stored,
+    read_rows,
+    store,
+    write_rows,
+)
+from sinkshot.parted.work_folder import RowLayout, WorkFolder, room_is_said
+
+Floats = NDArray[Any]
+_LINK_BYTES = 80  # of the graph for a row, about
+
+
+@dataclass(frozen=True)
+class PartedGraph:
+    """The graph of a pool in parts, as `sinkshot.methods._graph.Graph` describes one."""
+
+    work: WorkFolder
+    layout: RowLayout
+    root_degree: PartedArray  # D^1/2, [1, 1, N]
+    closeness: Floats  # [1]
+
+    def smooth(self, values: PartedArray, spread: float, times: int) -> PartedArray:
+        """Mix values [1, way, N] with neighbours' values: v <- (1 - spread) values + spread v S, repeatedly."""
+        if times == 0:
+            return values
+        own = self._of_landmarks(values)
+        before = mixed = own
+        parts = self.work.groups(self.layout, range(self.layout.landmark_parts or len(self.layout.sizes) + 1))
+        read = self.layout.landmarks * (8 * own.width + _LINK_BYTES)
+        for _ in range(times):
+            target = new_stored(self.work, self.layout.landmarks, own.width)
+            jobs = [SmoothJob(self.layout, some, own, mixed, target.path, spread) for some in parts]
+            self.work.map(smoothed_part, jobs, size=read)
+            before, mixed = mixed, target
+        probe = np.ones((1, own.width, values.probe.shape[-1]), np.float32)
+        everywhere = mixed if self.layout.landmark_parts is None else Mixed(values.expression, before, mixed, spread)
+        return PartedArray(self.work, self.layout, everywhere, probe, of_queries=False)
+
+    def average(self, values: PartedArray, spread: float, times: int) -> PartedArray:
+        """Mix values [1, 1, N] with the weighted mean of neighbours' values, by D^-1 A: a constant stays one."""
+        mixed: PartedArray = self.smooth(values * self.root_degree, spread, times) / self.root_degree
+        return mixed.kept()
+
+    def _of_landmarks(self, values: PartedArray) -> Stored:
+        """Return the values of the landmarks in a file."""
+        if self.layout.landmark_parts is None:
+            return values.stored()
+        target = new_stored(self.work, self.layout.landmarks, values.probe.shape[-2])
+        parts = self.work.groups(self.layout, range(self.layout.landmark_parts))
+        jobs = [StoreJob(values.expression, self.layout, some, target.path) for some in parts]
+        self.work.map(store, jobs, size=values.read_size() * self.layout.landmarks // self.layout.rows)
+        return target
+
+
+@dataclass(eq=False)
+class Mixed(Expression):
+    """Values mixed with those of neighbours: of landmarks known, of other rows from what landmarks had before."""
+
+    own: Expression
+    before: Stored  # values of landmarks before the last average
+    landmarks: Stored  # and after it
+    spread: float
+
+    def computed(self, layout: RowLayout, part: int, memo: dict[int, Floats]) -> Floats:
+        """Read the values of landmarks, or mix those of a part."""
+        assert layout.landmark_parts is not None
+        if part < layout.landmark_parts:
+            return self.landmarks.block(layout, part, memo)
+        graph, width = read_graph(layout, part), self.before.width
+        read = np.memmap(self.before.path, np.float32, "r", shape=(layout.landmarks, width))
+        own = np.broadcast_to(self.own.block(layout, part, memo)[0], (width, graph.shape[0])).T
+        mixed = (1.0 - self.spread) * own + self.spread * (graph @ read)
+        alone = np.diff(graph.indptr) == 0
+        mixed[alone] = own[alone]
+        return np.asarray(mixed, dtype=np.float32).T[None]
+
+    def files(self) -> set[Stored]:
+        """Return the files of the rows' own values and that of the landmarks."""
+        return {*self.own.files(), self.landmarks}
+
+
+@dataclass(frozen=True)
+class SmoothJob:
+    """Parts whose values are mixed with those of neighbours once."""
+
+    layout: RowLayout
+    parts: tuple[int, ...]
+    own: Stored
+    mixed: Stored
+    target: Path
+    spread: float
+
+
+def smoothed_part(job: SmoothJob) -> None:
+    """Mix the values of parts with those of their neighbours."""
+    width, starts = job.own.width, job.layout.starts
+    everywhere = np.memmap(job.mixed.path, np.float32, "r", shape=(job.layout.landmarks, width))
+    for part in job.parts:
+        graph = read_graph(job.layout, part)
+        own = read_rows(job.own.path, width, starts[part], starts[part + 1])
+        write_rows(job.target, (1.0 - job.spread) * own + job.spread * (graph @ everywhere), starts[part])
+
+
+EDGE = np.dtype([("to", np.int32), ("row", np.int32), ("weight", np.float32)])
+
+
+def write_edges(layout: RowLayout, part: int, lists: Lists, sharpness: float) -> NDArray[np.int64]:
+    """Write the links of a part of landmarks with half their weights, sorted by the row that they lead to.
+
+    Returns the first of them that leads to each part.
+    """
+    cosines, numbers = lists
+    there = (cosines > 0).ravel()
+    rows = np.repeat(np.arange(*layout.starts[part : part + 2], dtype=np.int32), cosines.shape[1])
+    edges = np.empty(int(there.sum()), EDGE)
+    edges["to"], edges["row"] = numbers.ravel()[there], rows[there]
+    edges["weight"] = 0.5 * cosines.ravel()[there] ** sharpness
+    edges = edges[np.argsort(edges["to"], kind="stable")]
+    with room_is_said(Path(layout.folder)):
+        edges.tofile(layout.path(f"edges-{part}"))
+    return np.searchsorted(edges["to"], layout.starts)
+
+
+def write_one_way(layout: RowLayout, part: int, lists: Lists, sharpness: float, root: Path) -> None:
+    """Write the links of a part of other rows with their full weights, and the roots of their degrees."""
+    cosines, numbers = lists
+    there = cosines > 0
+    weights = np.where(there, cosines, 0) ** sharpness
+    starts = np.concatenate([[0], np.cumsum(there.sum(axis=1))])
+    graph = sparse.csr_array((weights[there], numbers[there], starts), (len(cosines), layout.landmarks))
+    degree = weights.sum(axis=1)
+    _write_graph(layout, part, graph, "links")
+    write_rows(root, np.sqrt(np.where(degree > 0, degree, 1))[:, None], layout.starts[part])
+
+
+@dataclass(frozen=True)
+class LinkJob:
+    """Parts whose rows of the graph are to be made; of landmarks, where they are linked."""
+
+    layout: RowLayout
+    parts: tuple[int, ...]
+    root: Path  # file of D^1/2
+    cuts: NDArray[np.int64]  # [parts of landmarks, parts + 1], edges of each part that lead to each part
+
+
+def linked(job: LinkJob) -> None:
+    """Join the links from a part's rows with those to them, and write the roots of their degrees."""
+    layout, every = job.layout, range(len(job.cuts))
+    for part in job.parts:
+        begin, end = layout.starts[part : part + 2]
+        own = _edges(layout, part, 0, int(job.cuts[part, -1]))
+        to_it = np.concatenate([_edges(layout, other, *job.cuts[other, part : part + 2]) for other in every])
+        rows = np.concatenate([own["row"], to_it["to"]]) - begin
+        columns, weights = np.concatenate([own["to"], to_it["row"]]), np.concatenate([own["weight"], to_it["weight"]])
+        graph = sparse.coo_array((weights, (rows, columns)), (end - begin, layout.landmarks)).tocsr()
+        graph.sort_indices()
+        degree = graph.sum(axis=1)
+        alone = np.flatnonzero(degree <= 0)  # rows without neighbours keep themselves
+        if len(alone):
+            keeps = sparse.coo_array((np.ones(len(alone), np.float32), (alone, alone + begin)), graph.shape)
+            graph = sparse.csr_array(graph + keeps)
+        _write_graph(layout, part, graph, "links")
+        write_rows(job.root, np.sqrt(np.where(degree > 0, degree, 1))[:, None], begin)
+
+
+def _edges(layout: RowLayout, part: int, begin: int, end: int) -> Floats:
+    return np.fromfile(layout.path(f"edges-{part}"), EDGE, int(end - begin), offset=int(begin) * EDGE.itemsize)
+
+
+def scaled(job: LinkJob) -> None:
+    """Divide the weights of parts by the roots of both degrees."""
+    layout = job.layout
+    root = np.memmap(job.root, np.float32, "r", shape=(layout.rows,))
+    for part in job.parts:
+        begin, end = layout.starts[part : part + 2]
+        graph = read_graph(layout, part, "links")
+        own = np.repeat(root[begin:end], np.diff(graph.indptr))
+        graph.data /= own * root[graph.indices]
+        _write_graph(layout, part, graph, "graph")
+
+
+def _write_graph(layout: RowLayout, part: int, graph: sparse.csr_array, name: str) -> None:
+    arrays = {"data": graph.data.astype(np.float32), "indices": graph.indices.astype(np.int32), "indptr": graph.indptr}
+    with room_is_said(Path(layout.folder)), layout.path(f"{name}-{part}").open("wb") as file:
+        np.savez(file, **arrays)
+
+
+def read_graph(layout: RowLayout, part: int, name: str = "graph") -> sparse.csr_array:
+    """Read the rows of the graph that a part holds, [n, landmarks]."""
+    with np.load(layout.path(f"{name}-{part}"), allow_pickle=False) as found:
+        data, indices, indptr = found["data"], found["indices"], found["indptr"]
+    return sparse.csr_array((data, indices, indptr), (len(indptr) - 1, layout.landmarks))
