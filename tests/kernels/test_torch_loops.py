@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from sinkshot.preprocess import apply
 torch = pytest.importorskip("torch")
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
+from sinkshot.kernels import torch_graphs  # noqa: E402
 from sinkshot.kernels.ilpc_torch import Descent  # noqa: E402
 from sinkshot.kernels.lbfgs_torch import minimise  # noqa: E402
 from sinkshot.kernels.manifold_torch import Manifold  # noqa: E402
@@ -49,6 +52,37 @@ def test_a_step_is_taken_as_often_as_asked(device, times):
     repeated(times)
     repeated(times)
     assert count.tolist() == [2.0 * times] * 3
+
+
+class RefusedGraph:
+    """A recording that CUDA ends with an error, after a part of the steps was recorded."""
+
+    def __init__(self, graph):
+        del graph
+
+    def __enter__(self):
+        raise RuntimeError("operation not permitted when stream is capturing\nCompile with ...")
+
+    def __exit__(self, *_):
+        raise AssertionError("it was never entered")
+
+
+def test_steps_are_taken_one_by_one_where_a_graph_cannot_be_recorded(monkeypatch):
+    """CUDA itself is played by stand-ins, since the machines that run the tests have none."""
+    stream, set_to = SimpleNamespace(wait_stream=lambda _: None), []
+    stands = {"Stream": lambda _: stream, "stream": nullcontext, "current_stream": lambda _: stream}
+    stands |= {"CUDAGraph": object, "graph": RefusedGraph, "set_stream": set_to.append}
+    for name, stand in stands.items():
+        monkeypatch.setattr(torch.cuda, name, stand)
+    monkeypatch.setattr(torch_graphs, "_REFUSED", [])
+    taken = []
+    repeated = Repeated(lambda: taken.append(1), torch.device("cuda"), recorded=20)
+    with pytest.warns(RuntimeWarning, match=r"could not record a graph \(operation not permitted"):
+        repeated(64)
+    assert len(taken) == 64
+    assert set_to == [stream]
+    repeated(64)  # no second try, and no second warning
+    assert len(taken) == 128
 
 
 class Valleys:

@@ -65,9 +65,18 @@ class Engine(ABC):
         with self._blas_threads():
             yield from in_order(lambda chunk: self._judged(rows, chunk), self._chunks(), self.threads)
 
+    def scores(self) -> Iterator[Scores]:
+        """Yield what the method says of the queries, chunk by chunk."""
+        rows = self._rows()
+        with self._blas_threads():
+            yield from in_order(lambda chunk: self._answered(rows, chunk), self._chunks(), self.threads)
+
+    def _answered(self, rows: Array | None, chunk: Episodes) -> Scores:
+        return self._scores(*self._drawn_rows(chunk)) if rows is None else self._scores(rows, chunk)
+
     def _judged(self, rows: Array | None, chunk: Episodes) -> Judged:
         """Metrics of a chunk; under `open-set`, also how well unknown queries are detected."""
-        scores = self._scores(*self._drawn_rows(chunk)) if rows is None else self._scores(rows, chunk)
+        scores = self._answered(rows, chunk)
         with self._timed("classify"):
             judged = checked(self._judge(scores.probabilities, chunk.query_labels))
             opened = self.job.recipe.protocol == "open-set"

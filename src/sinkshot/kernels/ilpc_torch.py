@@ -18,16 +18,17 @@ class Descent:
         self.epochs, lr, momentum, decay = descent
         episodes, rows = gram.shape[0], gram.shape[-1]
         with_bias = ((gram + 1.0) / rows).to(torch.float32)  # [R, N, N]
-        self.scores = with_bias.new_zeros((episodes, way, rows))
-        self.target, self.speed = torch.zeros_like(self.scores), torch.zeros_like(self.scores)
-        self.total = with_bias.new_zeros((episodes, rows))
+        scores = with_bias.new_zeros((episodes, way, rows))
+        target, speed = torch.zeros_like(scores), torch.zeros_like(scores)
+        total = with_bias.new_zeros((episodes, rows))
+        self.scores, self.target, self.speed, self.total = scores, target, speed, total
 
-        def step() -> None:
-            log_p = torch.log_softmax(self.scores, dim=-2)
-            self.total.sub_((log_p * self.target).sum(dim=-2))
-            miss = log_p.exp_().sub_(self.target)
-            self.speed.baddbmm_(miss, with_bias, beta=momentum).add_(self.scores, alpha=decay)
-            self.scores.sub_(self.speed, alpha=lr)
+        def step() -> None:  # without `self`: a cycle would keep the graph and its memory until a collection
+            log_p = torch.log_softmax(scores, dim=-2)
+            total.sub_((log_p * target).sum(dim=-2))
+            miss = log_p.exp_().sub_(target)
+            speed.baddbmm_(miss, with_bias, beta=momentum).add_(scores, alpha=decay)
+            scores.sub_(speed, alpha=lr)
 
         self.repeated = Repeated(step, gram.device)
 

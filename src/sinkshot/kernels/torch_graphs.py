@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import torch
 
 RECORDED = 20  # steps in a CUDA graph: enough to hide the launch of a graph, few enough to record quickly
 WARM = 3  # steps before recording, which libraries need to set themselves up
+_REFUSED: list[str] = []  # why recording failed in this process; it is then not tried again
 
 
 class Repeated:
@@ -23,12 +25,12 @@ class Repeated:
     def __call__(self, times: int) -> None:
         """Take the step a number of times."""
         left = times
-        if self.device.type == "cuda" and times >= self.recorded:
+        if self.device.type == "cuda" and times >= self.recorded and not _REFUSED:
             left -= self._record()
-            assert self.graph is not None
-            for _ in range(left // self.recorded):
-                self.graph.replay()
-            left %= self.recorded
+            if self.graph is not None:
+                for _ in range(left // self.recorded):
+                    self.graph.replay()
+                left %= self.recorded
         for _ in range(left):
             self.step()
 
@@ -36,14 +38,24 @@ class Repeated:
         """Record the graph if it is not there yet; return the number of steps that were taken on the way."""
         if self.graph is not None:
             return 0
+        before = torch.cuda.current_stream(self.device)
         stream = torch.cuda.Stream(self.device)
-        stream.wait_stream(torch.cuda.current_stream(self.device))
+        stream.wait_stream(before)
         with torch.cuda.stream(stream):
             for _ in range(WARM):
                 self.step()
-        torch.cuda.current_stream(self.device).wait_stream(stream)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):  # records, and takes no step
-            for _ in range(self.recorded):
-                self.step()
+        before.wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):  # records, and takes no step
+                for _ in range(self.recorded):
+                    self.step()
+        except RuntimeError as error:
+            torch.cuda.set_stream(before)  # a recording that fails may leave its own stream behind
+            _REFUSED.append(str(error))
+            reason = str(error).split("\n")[0]
+            message = f"CUDA could not record a graph ({reason}); long loops run step by step, which is slower."
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
+        else:
+            self.graph = graph
         return WARM
