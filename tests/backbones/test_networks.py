@@ -13,15 +13,19 @@ TINY = {
     "wrn-28-10": {"depth": 10, "widen": 1},
     "resnet12": {"first": 4},
     "resnet18": {"first": 4},
+    "resnet10": {"first": 4},
     "densenet121": {"growth": 4, "layers": (2, 2, 2, 2)},
     "conv4": {"channels": 8},
+    "conv64": {"channels": 8},
 }
 FIELD = {  # width, parameters without a classifier (DenseNet121 and WRN-28-10: as published)
     "wrn-28-10": (640, 36_472_784),
     "resnet12": (640, 12_424_320),
     "resnet18": (512, 11_168_832),
+    "resnet10": (512, 4_898_112),
     "densenet121": (1024, 6_953_856),
     "conv4": (64, 112_832),
+    "conv64": (1600, 112_832),
 }
 
 
@@ -60,6 +64,16 @@ def test_flat_conv4_has_the_1600_features_of_the_first_papers():
     network = build("conv4", flat=True, size=84).eval()
     with torch.no_grad():
         assert network(torch.randn(1, 3, 84, 84)).shape == (1, 1600) == (1, network.width)
+
+
+def test_conv64_has_256_features_at_32_pixels():
+    assert build("conv64").width == 256
+
+
+def test_resnet10_is_resnet18_without_the_second_block_of_each_group():
+    one, two = (set(build(name, first=4).state_dict()) for name in ("resnet10", "resnet18"))
+    assert one < two
+    assert {key.split(".")[1] for key in two - one} == {"1"}
 
 
 def test_mixing_with_lam_0_at_any_depth_gives_the_features_of_the_partner(tiny, images):

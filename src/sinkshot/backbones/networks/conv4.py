@@ -1,7 +1,8 @@
 """Conv4: the four-layer network of Vinyals et al., "Matching networks for one shot learning", NeurIPS 2016.
 
 Four times a 3x3 convolution, batch norm, ReLU and max-pooling. Features are pooled (64) or, with `flat`, all places of
-the last map one after another, as the first papers had them (1600 at 84 pixels).
+the last map one after another, as the first papers had them (1600 at 84 pixels). Conv64 is the same network as Snell et
+al., "Prototypical networks for few-shot learning", NeurIPS 2017, use it: 64 channels, and flat.
 """
 
 from __future__ import annotations
@@ -18,6 +19,12 @@ from sinkshot.backbones.networks._registry import register
 def conv4(*, channels: int = 64, flat: bool = False, size: int = 32) -> Network:
     """Make a Conv4; with `flat` it takes images of `size` pixels only."""
     return Conv4(channels, places=(size // 16) ** 2 if flat else None)
+
+
+@register("conv64")
+def conv64(*, channels: int = 64, flat: bool = True, size: int = 32) -> Network:
+    """Make a Conv4 whose features are all places of the last map: 256 at 32 pixels."""
+    return conv4(channels=channels, flat=flat, size=size)
 
 
 class Conv4(Network):

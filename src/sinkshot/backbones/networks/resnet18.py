@@ -1,6 +1,7 @@
 """ResNet18: He et al., "Deep residual learning for image recognition", CVPR 2016, with a stem for small images.
 
-A 3x3 stem and no max-pooling: it keeps the resolution up to 36 pixels and halves it above.
+A 3x3 stem and no max-pooling: it keeps the resolution up to 36 pixels and halves it above. ResNet10, which Chen et al.,
+"A closer look at few-shot classification", ICLR 2019, introduced, has one block where ResNet18 has two.
 """
 
 from __future__ import annotations
@@ -14,27 +15,41 @@ from sinkshot.backbones.networks._network import SMALL, Network, convolution
 from sinkshot.backbones.networks._registry import register
 
 
-@register("resnet18", (r"^conv1\.", "stem.0."), (r"^bn1\.", "stem.1."), (r"\.downsample\.", ".shortcut."))
+_OTHER_NAMES = ((r"^conv1\.", "stem.0."), (r"^bn1\.", "stem.1."), (r"\.downsample\.", ".shortcut."))
+
+
+@register("resnet18", *_OTHER_NAMES)
 def resnet18(*, first: int = 64, stem_stride: int | None = None, size: int = 32) -> Network:
     """Make a ResNet18 with groups of `first`, 2, 4 and 8 times `first` channels."""
-    stride = (1 if size <= SMALL else 2) if stem_stride is None else stem_stride
-    return ResNet18(first, stride)
+    return BasicResNet(first, stem_stride, size, each=2)
 
 
-class ResNet18(Network):
-    """Stem, and four groups of two residual blocks."""
+@register("resnet10", *_OTHER_NAMES)
+def resnet10(*, first: int = 64, stem_stride: int | None = None, size: int = 32) -> Network:
+    """Make a ResNet10 with groups of `first`, 2, 4 and 8 times `first` channels."""
+    return BasicResNet(first, stem_stride, size, each=1)
 
-    def __init__(self, first: int, stem_stride: int) -> None:
+
+class BasicResNet(Network):
+    """Stem, and four groups of `each` residual blocks of two convolutions."""
+
+    def __init__(self, first: int, stem_stride: int | None, size: int, each: int) -> None:
         super().__init__(width=8 * first, blocks=4)
-        self.stem = nn.Sequential(convolution(3, first, 3, stem_stride), nn.BatchNorm2d(first), nn.ReLU())
-        self.layer1 = nn.Sequential(_Block(first, first, 1), _Block(first, first, 1))
-        self.layer2 = nn.Sequential(_Block(first, 2 * first, 2), _Block(2 * first, 2 * first, 1))
-        self.layer3 = nn.Sequential(_Block(2 * first, 4 * first, 2), _Block(4 * first, 4 * first, 1))
-        self.layer4 = nn.Sequential(_Block(4 * first, 8 * first, 2), _Block(8 * first, 8 * first, 1))
+        stride = (1 if size <= SMALL else 2) if stem_stride is None else stem_stride
+        self.stem = nn.Sequential(convolution(3, first, 3, stride), nn.BatchNorm2d(first), nn.ReLU())
+        self.layer1 = _group(each, first, first, 1)
+        self.layer2 = _group(each, first, 2 * first, 2)
+        self.layer3 = _group(each, 2 * first, 4 * first, 2)
+        self.layer4 = _group(each, 4 * first, 8 * first, 2)
 
     def stages(self) -> Sequence[Sequence[nn.Module]]:
         """Return the four groups."""
         return (self.stem, self.layer1), (self.layer2,), (self.layer3,), (self.layer4,)
+
+
+def _group(count: int, inputs: int, outputs: int, stride: int) -> nn.Sequential:
+    later = [_Block(outputs, outputs, 1) for _ in range(count - 1)]
+    return nn.Sequential(_Block(inputs, outputs, stride), *later)
 
 
 class _Block(nn.Module):
