@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from sinkshot.backbones.networks._network import SMALL, Network, convolution
 from sinkshot.backbones.networks._registry import register
 
-
 _OTHER_NAMES = ((r"^conv1\.", "stem.0."), (r"^bn1\.", "stem.1."), (r"\.downsample\.", ".shortcut."))
 
 
