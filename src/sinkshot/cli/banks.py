@@ -68,10 +68,10 @@ def convert(
         ),
     ],
     labels: shared.Labels = None,
-    store: Annotated[str, typer.Option(help="float32, float16, or uint8 (of the square roots).")] = "float32",
+    store: Annotated[str, typer.Option(help="float32, float16, or uint8 (square roots in 8 bits).")] = "float32",
     part_rows: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Write a bank in parts of so many rows, to be read without loading it whole."),
+        typer.Option(metavar="N", help="Write a bank in parts of N rows, which can be read without loading it whole."),
     ] = None,
     part_format: Annotated[str, typer.Option(help="Format of the parts: safetensors or parquet.")] = "safetensors",
     max_memory: shared.MaxMemory = None,

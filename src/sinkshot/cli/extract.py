@@ -59,7 +59,8 @@ def extract(  # long: one parameter for each option
         Path | None, typer.Option(help="Bank of the base classes, whose means are stored too.")
     ] = None,
     mean: Annotated[
-        str | None, typer.Option(metavar="R,G,B", help="Means from 0 to 1, if the weights do not give it.")
+        str | None,
+        typer.Option(metavar="R,G,B", help="Means of the channels, 0 to 1, if the weights do not give them."),
     ] = None,
     std: shared.Std = None,
     settings: Annotated[
@@ -69,7 +70,7 @@ def extract(  # long: one parameter for each option
     decode: shared.Decode = False,
     part_rows: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Write a bank in parts of so many images.  [default: 10000]"),
+        typer.Option(metavar="N", help="Images per part, when writing in parts.  [default: 10000]"),
     ] = None,
     workers: shared.ExtractWorkers = None,
     scheduler: shared.Scheduler = None,

@@ -45,9 +45,10 @@ def label(  # long: one parameter for each option
     ] = None,
     save: Annotated[Path | None, typer.Option(help="Write the fitted classifier to this .safetensors file.")] = None,
     model: Annotated[Path | None, typer.Option(help="Use a classifier that --save wrote.")] = None,
-    size: Annotated[int | None, typer.Option(help="Image size in pixels, if the encoder does not give it.")] = None,
+    size: Annotated[int | None, typer.Option(help="Image size in pixels, if the encoder does not set it.")] = None,
     mean: Annotated[
-        str | None, typer.Option(metavar="R,G,B", help="Means from 0 to 1, if the encoder does not give it.")
+        str | None,
+        typer.Option(metavar="R,G,B", help="Means of the channels, 0 to 1, if the encoder does not give them."),
     ] = None,
     std: shared.Std = None,
     workers: shared.LabelWorkers = None,

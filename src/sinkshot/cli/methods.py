@@ -17,7 +17,7 @@ from sinkshot.tuning import written
 @guarded
 def methods(
     every: Annotated[
-        bool, typer.Option("--all", help="Also list methods of the paper that need training of their own.")
+        bool, typer.Option("--all", help="Also list the paper's methods that need training of their own.")
     ] = False,
     bibtex: Annotated[bool, typer.Option("--bibtex", help="Print their works as BibTeX.")] = False,
     as_json: shared.AsJson = False,

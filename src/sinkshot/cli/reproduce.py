@@ -55,7 +55,7 @@ def reproduce(
 ) -> None:
     """Measure the paper's tables and figures on the feature banks at hand, and report them beside the paper's values.
 
-    Results are kept: a stopped run, even a killed one, continues where it was.
+    Results are kept: run the same command again to continue a run that was stopped or killed.
 
     Example: sinkshot reproduce --study table-5 --episodes 1000
     """

@@ -88,10 +88,12 @@ Features = Annotated[
 ]
 Labels = Annotated[Path | None, typer.Option(help="Labels for an .npy file.")]
 Base = Annotated[Path | None, typer.Option(help="Feature bank of the base classes, for Mb steps.")]
-ExtractWorkers = Annotated[int | None, typer.Option("--workers", help="Encode in so many processes, into parts.")]
-LabelWorkers = Annotated[int | None, typer.Option("--workers", help="Encode and label in so many processes, in parts.")]
+ExtractWorkers = Annotated[int | None, typer.Option("--workers", help="Encode in N processes; writes a bank in parts.")]
+LabelWorkers = Annotated[
+    int | None, typer.Option("--workers", help="Encode and label in N processes; writes answers in parts.")
+]
 Scheduler = Annotated[
-    str | None, typer.Option(metavar="ADDRESS", help="Encode on a Dask cluster, such as tcp://10.0.0.1:8786.")
+    str | None, typer.Option(metavar="ADDRESS", help="Compute on a Dask cluster, such as tcp://10.0.0.1:8786.")
 ]
 MaxMemory = Annotated[
     str | None,
@@ -99,7 +101,7 @@ MaxMemory = Annotated[
         "--max-memory",
         metavar="SIZE",
         callback=_allow_memory,
-        help="Memory that a file may ask for, such as 8G.  [default: see docs/security.md]",
+        help="Most memory that reading a file may take, such as 8G.  [default: see docs/security.md]",
     ),
 ]
 Classes = Annotated[str | None, typer.Option(metavar="CLASSES", help="Use only these classes, such as 0-9,12.")]

@@ -34,8 +34,8 @@ def train(  # long: one parameter for each option
     network: Annotated[str | None, typer.Option(help="Network.  [default: the recipe's]")] = None,
     epochs: Annotated[float | None, typer.Option(help="Epochs of a one-stage recipe.  [default: the recipe's]")] = None,
     fit_seconds: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Scale epochs so that training takes about this long.")
-    ] = 0.0,
+        float | None, typer.Option(metavar="SECONDS", help="Scale epochs so that training takes about this long.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed.  [default: the recipe's]")] = None,
     change: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key of the recipe; repeatable.")
@@ -135,7 +135,12 @@ def _needs_torch() -> None:
 
 
 def _changes(
-    recipe: str, network: str | None, epochs: float | None, fit_seconds: float, seed: int | None, given: list[str]
+    recipe: str,
+    network: str | None,
+    epochs: float | None,
+    fit_seconds: float | None,
+    seed: int | None,
+    given: list[str],
 ) -> dict[str, Any]:
     """Collect the changes to the recipe, by key."""
     from sinkshot.backbones import recipes

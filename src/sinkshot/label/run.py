@@ -84,8 +84,8 @@ def label(
     model : path, optional
         A classifier that `save` wrote: it labels the items, and none needs a label.
     workers, scheduler : int or str, optional
-        Encode and label on so many processes of this machine, or on the Dask cluster of a scheduler, in parts: for more
-        than one machine's memory holds. The object that is returned is then a sample of the items.
+        Encode and label in parts, in this number of processes or on the Dask cluster of a scheduler, for more than one
+        machine's memory holds. The object that is returned is then a sample of the items.
     tell, progress, stage : callable, optional
         Called with messages, with the numbers of items encoded and in total, and with the name of each step.
     **encoder_options
