@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkshot.encoders.images import ImageInput
-from sinkshot.encoders.onnx_session import image_function, open_session
+from sinkshot.encoders.onnx_session import core_batch, image_function, open_session
 from sinkshot.encoders.registry import Encoder, missing_package, register
 from sinkshot.errors import InputError
 
@@ -81,6 +81,7 @@ def _load(variant: _Variant) -> Encoder:
         encode=image_function(session, images),
         images=images,
         weights_sha256=variant.sha256,
+        core_batch=core_batch(),
     )
 
 

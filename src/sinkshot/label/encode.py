@@ -1,16 +1,14 @@
-"""From items to features: items that are not cached are encoded in batches, and decoded while the network runs."""
+"""From items to features: items that are not cached are decoded and encoded in batches, several at once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sinkshot.encoders import Encoder
-from sinkshot.encoders.images import ImageInput
 from sinkshot.errors import InputError
 from sinkshot.foreign.pictures import picture, room_for
 from sinkshot.label.cache import Digest, FeatureCache, of_text
@@ -19,6 +17,8 @@ from sinkshot.threads import cores, in_order
 
 BATCH = {"image": 32, "text": 256}
 Progress = Callable[[int, int], None]
+Encoded = tuple[list[int], NDArray[np.float32], dict[int, LeftOut]]
+"""Numbers of items, their features [n, width], and what could not be read."""
 
 
 class NothingReadableError(InputError):
@@ -47,10 +47,9 @@ def encode(
     todo, done = sorted(first.values()), len(items) - len(missing)
     if progress is not None:
         progress(done, len(items))
-    for rows, prepared, faults in _batches(items, todo, encoder):
+    for rows, features, faults in _batches(items, todo, encoder):
         left_out.update(faults)
         if rows:
-            features = _checked(encoder.encode(prepared), encoder, len(rows))
             keys = [digests[i] for i in rows]
             cache.keep([key for key in keys if key is not None], features)
             found.update(zip(keys, features, strict=True))  # type: ignore[arg-type]
@@ -87,42 +86,46 @@ def _digests(items: Items, cache: FeatureCache) -> tuple[list[Digest | None], di
     return digests, left_out
 
 
-def _batches(items: Items, todo: list[int], encoder: Encoder) -> Iterator[tuple[list[int], Any, dict[int, LeftOut]]]:
-    """Yield numbers of items, what the encoder takes of them, and what could not be read."""
-    size = BATCH[encoder.modality]
+def _batches(items: Items, todo: list[int], encoder: Encoder) -> Iterator[Encoded]:
+    """Encode items in batches.
+
+    Images are decoded in threads. If the encoder takes small batches on one core each, they are encoded there too;
+    otherwise one batch is encoded on all cores while the next ones are decoded.
+    """
+    size = encoder.core_batch or BATCH[encoder.modality]
     parts = [todo[at : at + size] for at in range(0, len(todo), size)]
     if items.kind == "texts":
         for part in parts:
-            yield part, [items.texts[i] for i in part], {}
+            yield part, _encoded(encoder, [items.texts[i] for i in part]), {}
         return
     if encoder.images is None:
         raise InputError(f"the encoder {encoder.name} does not say what size of images it takes.")
     shape = encoder.images
 
-    def prepared(part: list[int]) -> tuple[list[int], NDArray[np.uint8], dict[int, LeftOut]]:
+    def decoded(part: list[int]) -> tuple[list[int], list[NDArray[np.uint8]], dict[int, LeftOut]]:
         rows, pixels, faults = [], [], {}
         for i in part:
             try:
-                pixels.append(_pixels(items.paths[i], shape))
+                with picture(items.paths[i]) as image, room_for(image.width * image.height):
+                    pixels.append(shape.prepared(image))
                 rows.append(i)
             except Exception as error:  # Pillow's decoders raise almost anything at a damaged file
                 faults[i] = LeftOut(items.names[i], reason(error))
-        empty = np.empty((0, shape.size, shape.size, 3), np.uint8)
-        return rows, np.stack(pixels) if pixels else empty, faults
+        return rows, pixels, faults
 
-    yield from in_order(prepared, parts, max(2, cores()))
+    def encoded(rows: list[int], pixels: list[NDArray[np.uint8]], faults: dict[int, LeftOut]) -> Encoded:
+        none = np.empty((0, encoder.width), np.float32)
+        return rows, _encoded(encoder, np.stack(pixels)) if rows else none, faults
 
-
-def _pixels(path: Path, shape: ImageInput) -> NDArray[np.uint8]:
-    with picture(path) as image, room_for(image.width * image.height):
-        if image.format == "JPEG":
-            side = round(shape.size / shape.crop)
-            image.draft("RGB", (2 * side, 2 * side))  # decode at no larger a size than needed
-        return shape.prepared(image)
+    if encoder.core_batch:
+        yield from in_order(lambda part: encoded(*decoded(part)), parts, cores())
+    else:
+        yield from (encoded(*batch) for batch in in_order(decoded, parts, max(2, cores())))
 
 
-def _checked(features: Any, encoder: Encoder, count: int) -> NDArray[np.float32]:
-    values = np.asarray(features, dtype=np.float32)
+def _encoded(encoder: Encoder, batch: Any) -> NDArray[np.float32]:
+    """Encode a batch and check what comes back."""
+    values, count = np.asarray(encoder.encode(batch), dtype=np.float32), len(batch)
     if values.shape != (count, encoder.width):
         raise InputError(
             f"the encoder {encoder.name} returned an array of shape {values.shape} for {count} items; "
