@@ -28,7 +28,7 @@ import numpy as np
 from large_pool import blended_rows, few_labels
 from numpy.typing import NDArray
 
-from sinkshot.kernels.nearest_rows_faiss import nearest_rows_by_cells
+from sinkshot.kernels.nearest_rows_faiss import nearest_by_cells
 from sinkshot.kernels.sinkshot_large import large_pool, sparse_graph
 from sinkshot.methods.algebra import Rows, one_hot
 from sinkshot.methods.sinkshot import run_steps
@@ -61,7 +61,7 @@ def faiss_ivf(x: NDArray[np.float32], threads: int) -> Numbers:
     """Inverted lists of faiss, as we use them above 100,000 rows."""
     with ThreadPoolExecutor(threads) as pool:
         blocks = [x[at : at + 1_024] for at in range(0, len(x), 1_024)]
-        return nearest_rows_by_cells(blocks, K, pool)[1].astype(np.int64)
+        return nearest_by_cells(blocks, blocks, K + 1, pool)[1][:, 1:].astype(np.int64)  # the nearest is the row itself
 
 
 def faiss_hnsw(x: NDArray[np.float32], threads: int) -> Numbers:

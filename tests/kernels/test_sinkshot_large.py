@@ -12,9 +12,9 @@ import pytest
 import sinkshot
 from sinkshot import Task
 from sinkshot.kernels import landmarks, sinkshot_large
-from sinkshot.kernels.nearest_rows import nearest_of, nearest_rows
-from sinkshot.kernels.nearest_rows_faiss import nearest_rows_by_cells
-from sinkshot.kernels.sinkshot_large import sparse_graph
+from sinkshot.kernels.nearest_rows import nearest_rows
+from sinkshot.kernels.nearest_rows_faiss import nearest_by_cells
+from sinkshot.kernels.sinkshot_large import large_pool, sparse_graph
 from sinkshot.methods._graph import neighbour_graph
 from sinkshot.methods.algebra import rows_of
 from sinkshot.methods.sinkshot import is_large, of_large_pool, run_steps
@@ -144,34 +144,26 @@ def test_landmarks_are_distinct_and_spread_over_the_queries(supports):
     assert landmarks.landmark_queries(supports, 100 - supports, most=100) is None
 
 
-def test_nearest_landmarks_are_those_of_a_search_through_all():
-    x = np.random.default_rng(0).normal(size=(500, 20)).astype(np.float32)
-    chosen = np.arange(3, 500, 7)
-    with ThreadPoolExecutor(2) as threads:
-        cosines, numbers = nearest_of([x[:100], x[100:333], x[333:]], chosen, 6, threads)
-    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
-    every = np.full((500, 500), -2.0, np.float32)
-    every[:, chosen] = unit @ unit[chosen].T
-    np.fill_diagonal(every, -2)
-    order = np.argsort(-every, axis=1)[:, :6]
-    np.testing.assert_array_equal(numbers, order)
-    np.testing.assert_allclose(cosines, np.take_along_axis(every, order, axis=1), atol=1e-6)
-
-
-def test_other_rows_read_landmarks_and_are_read_by_none():
-    """Between landmarks the graph is that of these alone; a constant stays one everywhere."""
-    x = np.random.default_rng(1).gamma(1.0, size=(300, 12)).astype(np.float32)
-    chosen = np.arange(0, 300, 3)
-    with ThreadPoolExecutor(2) as threads:
-        found = nearest_of([x], chosen, 6, threads)
-    graph = sparse_graph(found, 4.0, np.float32, chosen)
-    alone = sparse_graph(nearest(x[chosen], 6), 4.0, np.float32)
+def test_a_row_beyond_the_landmarks_is_linked_as_if_added_alone(monkeypatch):
+    """Between landmarks the graph is that of these alone; another row has the weights of a pool with it as the last."""
+    monkeypatch.setattr(landmarks, "LANDMARKS", 100)
+    monkeypatch.setattr(sinkshot_large, "has_faiss", lambda: False)
+    task = pool(300, dtype=np.float32)
+    x = np.concatenate([task.support[0], task.query[0]])
+    with large_pool(task) as made:
+        graph, chosen = made.graph(6, 4.0), made.landmarks
+    others = np.setdiff1d(np.arange(len(x)), chosen)
     weights = graph.weights.toarray()
-    others = np.setdiff1d(np.arange(300), chosen)
+    alone = sparse_graph(nearest(x[chosen], 6), 4.0, np.float32)
+    assert len(chosen) == 100
     assert (weights[:, others] == 0).all()
     np.testing.assert_allclose(weights[np.ix_(chosen, chosen)], alone.weights.toarray(), atol=1e-6)
-    assert ((weights[others] > 0).sum(axis=1) == 6).all()
-    ones = np.ones((1, 1, 300), np.float32)
+    for row in others[::29]:
+        added = sparse_graph(nearest(x[[*chosen, row]], 6), 4.0, np.float32)
+        own = added.weights.toarray()[-1] * added.root_degree[0, 0, -1] * added.root_degree[0, 0]  # without scaling
+        found = weights[row, chosen] * graph.root_degree[0, 0, row] * graph.root_degree[0, 0, chosen]
+        np.testing.assert_allclose(found, own[:-1], atol=1e-5)
+    ones = np.ones((1, 1, len(x)), np.float32)
     np.testing.assert_allclose(graph.average(ones, 0.7, 3), ones, rtol=1e-5)
 
 
@@ -179,10 +171,24 @@ def test_equal_rows_are_found_by_cells_too():
     pytest.importorskip("faiss")
     x = np.concatenate([np.ones((300, 4)), np.eye(4)[np.arange(100) % 4]])
     with ThreadPoolExecutor(2) as threads:
-        cosines, numbers = nearest_rows_by_cells([x[:256], x[256:]], 6, threads)
+        cosines, numbers = nearest_by_cells([x[:256], x[256:]], [x[:50], x[50:]], 6, threads)
     assert numbers.shape == cosines.shape == (400, 6)
-    assert (numbers != np.arange(400)[:, None])[cosines > 0].all()
     np.testing.assert_allclose(cosines[:300], 1, atol=1e-6)
+
+
+@pytest.mark.parametrize("faiss", [True, False])
+def test_many_equal_rows_beyond_the_landmarks_get_an_answer(monkeypatch, faiss):
+    """However many landmarks would choose a row, it reads few of them."""
+    if faiss:
+        pytest.importorskip("faiss")
+    monkeypatch.setattr(sinkshot_large, "has_faiss", lambda: faiss)
+    monkeypatch.setattr(landmarks, "LANDMARKS", 300)
+    task = pool(900)
+    query = task.query.copy()
+    query[0, 100:] = query[0, 100]
+    scores = of_large_pool(Task(task.support, task.labels, query, task.way), SETTINGS)
+    assert np.isfinite(scores.probabilities).all()
+    np.testing.assert_allclose(scores.probabilities.sum(-1), 1)
 
 
 def test_rows_of_zeros_and_equal_rows_get_an_answer():

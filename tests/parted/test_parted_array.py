@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from sinkshot.arrays import at_least, one_hot, softmax
-from sinkshot.parted.array import PartedArray, new_array, write_rows
+from sinkshot.parted.array import PartedArray, new_array
 from sinkshot.parted.work_folder import RowLayout, WorkFolder, work_folder
 
 SUPPORTS, SIZES, WAY = 4, (5, 7, 3), 3
@@ -31,7 +32,8 @@ def work(tmp_path: Path) -> Iterator[WorkFolder]:
 def array(work: WorkFolder) -> PartedArray:
     """The values in four parts."""
     made = new_array(work, RowLayout(str(work.path), SUPPORTS, SIZES), WAY, of_queries=False)
-    write_rows(made.stored().path, VALUES[0].T, 0)
+    for part, (begin, end) in enumerate(pairwise(made.layout.starts)):
+        made.stored().write(made.layout, part, VALUES[0, :, begin:end])
     return made
 
 
@@ -102,6 +104,14 @@ def test_all_rows_and_queries_do_not_mix(array: PartedArray) -> None:
         array[..., 2:5]
     with pytest.raises(TypeError, match="truth value"):
         bool(array)
+
+
+def test_rows_of_a_file_by_row_are_consecutive(array: PartedArray) -> None:
+    """What is read row by row, such as answers, has a file of that form; read in parts it is the same."""
+    stored = (array * 1.0).stored(by_row=True)
+    np.testing.assert_array_equal(np.fromfile(stored.path, np.float32).reshape(ROWS, WAY), VALUES[0].T)
+    again = [stored.block(array.layout, part, {}) for part in array.parts()]
+    np.testing.assert_array_equal(np.concatenate(again, axis=-1), VALUES)
 
 
 def test_a_file_goes_with_its_array(array: PartedArray, work: WorkFolder) -> None:

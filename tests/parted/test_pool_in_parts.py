@@ -18,7 +18,7 @@ from sinkshot.methods.algebra import rows_of
 from sinkshot.parted import graph as graph_in_parts
 from sinkshot.parted import neighbours, pool
 from sinkshot.parted import work_folder as folders
-from sinkshot.parted.array import PartedArray, new_array, write_rows
+from sinkshot.parted.array import PartedArray, new_array
 from sinkshot.parted.pool import PartedPool, prepare_pool
 from sinkshot.parted.solve import solve
 from sinkshot.parted.work_folder import WorkFolder, work_folder
@@ -164,7 +164,8 @@ def test_averages_beyond_landmarks_are_those_of_the_whole_graph(
     weights = np.vstack([graph_in_parts.read_graph(layout, part).toarray() for part in every])
     values = new_array(work, layout, 2, of_queries=False)
     drawn = np.random.default_rng(0).random((layout.rows, 2), dtype=np.float32)
-    write_rows(values.stored().path, drawn, 0)
+    for part in every:
+        values.stored().write(layout, part, drawn[slice(*layout.starts[part : part + 2])].T)
     mixed = drawn
     for _ in range(3):
         mixed = 0.3 * drawn + 0.7 * weights @ mixed[: layout.landmarks]

@@ -92,7 +92,7 @@ class PartedFeatures:
         if isinstance(rows, int | np.integer):
             found = self._rows(np.array([_in_range(int(rows), len(self))]))[0]
             return found[rest] if rest else found
-        numbers = np.arange(len(self))[rows] if isinstance(rows, slice) else np.asarray(rows)
+        numbers = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else np.asarray(rows)
         if numbers.dtype == np.bool_:
             if numbers.shape != (len(self),):
                 raise IndexError(f"a mask of shape {numbers.shape} for {len(self)} rows")

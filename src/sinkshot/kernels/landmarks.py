@@ -2,16 +2,23 @@
 
 The more rows a pool has, the nearer its neighbours are, and the less an average over six of them says. So above
 `LANDMARKS` rows neighbours are looked for in a sample of that size. Among landmarks, supports always among them, the
-graph is the symmetric one. Every other row reads its nearest landmarks, with the full weight of each, and is read by
-none: as if it had been added to a finished pool. Up to that size every row is a landmark, and nothing changes.
+graph is the symmetric one. Every other row is linked as if it alone had been added to a pool of the landmarks: it reads
+its nearest landmarks and those to which it is nearer than the last of their own, each with half its weight. It is read
+by none. Up to that size every row is a landmark, and nothing changes.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
+
+from sinkshot.kernels.nearest_rows import Lists, keep_nearest, no_rows
 
 LANDMARKS = 100_000  # rows
+MOST_CHOOSING = 64  # landmarks that would choose a row, the nearest, so that equal rows take no more memory
 
 
 def landmark_queries(supports: int, queries: int, most: int | None = None) -> NDArray[np.int64] | None:
@@ -29,3 +36,36 @@ def landmark_queries(supports: int, queries: int, most: int | None = None) -> ND
     bounds = np.arange(count + 1) * queries // count
     drawn = np.random.default_rng(count).random(count)
     return np.asarray(bounds[:-1] + (drawn * np.diff(bounds)).astype(np.int64))
+
+
+class LandmarkLinks:
+    """Lists of some rows: the nearest landmarks, and those that would choose a row."""
+
+    def __init__(self, rows: int, count: int) -> None:
+        self.nearest, self.choosing = no_rows(rows, count), no_rows(rows, MOST_CHOOSING)
+
+    def compare(
+        self, cosines: NDArray[np.float32], rows: NDArray[np.int64], first: int, least: NDArray[np.float32]
+    ) -> None:
+        """Enter cosines [m, c] of some rows to landmarks numbered from `first`; `least` [c] is their last neighbour."""
+        keep_nearest(cosines, rows, -1 << 40, first, *self.nearest)
+        keep_nearest(np.where(cosines > least, cosines, np.float32(-2)), rows, -1 << 40, first, *self.choosing)
+
+    @property
+    def closeness(self) -> float:
+        """Sum of the cosines to the nearest."""
+        return float(np.maximum(self.nearest[0], 0).sum(dtype=np.float64))
+
+    def weights(self, sharpness: float, landmarks: int) -> sparse.csr_array:
+        """Return the weights [n, landmarks] with which the rows read landmarks."""
+        return one_way(self.nearest, self.choosing, sharpness, landmarks)
+
+
+def one_way(nearest: Lists, choosing: Lists, sharpness: float, landmarks: int) -> sparse.csr_array:
+    """Return the weights [n, landmarks] of rows that read landmarks: half of each of two lists, where positive."""
+    there = [cosines > 0 for cosines, _ in (nearest, choosing)]
+    rows = np.concatenate([np.nonzero(some)[0] for some in there])
+    columns = np.concatenate([nearest[1][there[0]], choosing[1][there[1]]])
+    weights = 0.5 * np.concatenate([nearest[0][there[0]], choosing[0][there[1]]]) ** sharpness
+    shape: Any = (len(nearest[0]), landmarks)
+    return sparse.coo_array((weights.astype(np.float32), (rows, columns)), shape).tocsr()

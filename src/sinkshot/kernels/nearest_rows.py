@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from itertools import pairwise
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -61,29 +60,6 @@ def nearest_rows(blocks: Sequence[Floats], count: int, pool: Executor, workers: 
     for others in found[1:]:
         _join(*others, *found[0])
     return found[0]
-
-
-def nearest_of(blocks: Sequence[Floats], landmarks: NDArray[np.int64], count: int, pool: Executor) -> Lists:
-    """Return the `count` nearest of some rows, `landmarks` by their rising numbers, of every row, nearest first."""
-    starts = np.concatenate([[0], np.cumsum([len(block) for block in blocks])])
-    within = [landmarks[slice(*np.searchsorted(landmarks, pair))] for pair in pairwise(starts)]
-    others = [unit_rows(block[own - start]) for block, own, start in zip(blocks, within, starts, strict=False)]
-
-    def compare(start: int, block: Floats) -> Lists:
-        own, lists, every = unit_rows(block), no_rows(len(block), count), np.arange(len(block))
-        place = np.searchsorted(landmarks, start + every)  # no row enters its own list
-        itself = np.where(landmarks[np.minimum(place, len(landmarks) - 1)] == start + every, place, -1)
-        first = 0
-        for some in others:
-            cosines = own @ some.T
-            inside = (itself >= first) & (itself < first + len(some))
-            cosines[every[inside], itself[inside] - first] = _NONE
-            keep_nearest(cosines, every, -len(landmarks) - len(block), first, *lists)
-            first += len(some)
-        return lists[0], landmarks[np.minimum(lists[1], len(landmarks) - 1)].astype(np.int32)
-
-    found = list(pool.map(compare, starts[:-1], blocks))
-    return np.concatenate([values for values, _ in found]), np.concatenate([numbers for _, numbers in found])
 
 
 def unit_rows(rows: Floats) -> NDArray[np.float32]:

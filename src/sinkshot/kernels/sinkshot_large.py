@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from sinkshot.kernels.jit import workers
-from sinkshot.kernels.landmarks import landmark_queries
-from sinkshot.kernels.nearest_rows import Lists, nearest_of, nearest_rows
-from sinkshot.kernels.nearest_rows_faiss import has_faiss, nearest_rows_by_cells
+from sinkshot.kernels.landmarks import MOST_CHOOSING, LandmarkLinks, landmark_queries, one_way
+from sinkshot.kernels.nearest_rows import Lists, nearest_rows, unit_rows
+from sinkshot.kernels.nearest_rows_faiss import has_faiss, nearest_by_cells
 from sinkshot.task import Task
 from sinkshot.threads import ONE_BLAS_THREAD
 
@@ -84,20 +85,59 @@ class LargePool:
         """Return the squared lengths of the rows, [1, N]."""
         return np.concatenate([np.einsum("nd,nd->n", block, block) for block in self.blocks])[None]
 
-    def nearest(self, count: int) -> Lists:
-        """Return cosines and numbers of every row's nearest landmarks, [N, count], or fewer where there are fewer.
-
-        They are exact where all rows are landmarks, and beyond where faiss is not installed.
-        """
-        rows = sum(len(block) for block in self.blocks)
-        if self.landmarks is None:
-            return nearest_rows(self.blocks, min(count, rows - 1), self.pool, self.workers)
+    def graph(self, count: int, sharpness: float, nearest: Lists | None = None) -> SparseGraph:
+        """Link rows with their nearest; `nearest` has cosines and numbers of every row's, [N, k], where known."""
+        dtype = self.blocks[0].dtype
+        if nearest is not None or self.landmarks is None:
+            known = self.nearest(count) if nearest is None else (nearest[0][:, :count], nearest[1][:, :count])
+            return sparse_graph(known, sharpness, dtype)
+        rows = np.ones(sum(len(block) for block in self.blocks), bool)
+        rows[self.landmarks] = False
+        marks, others = self._taken(self.landmarks), self._taken(np.flatnonzero(rows))
         count = min(count, len(self.landmarks) - 1)
+        found = nearest_rows(marks, count, self.pool, self.workers)
+        weights, closeness = self._one_way(marks, others, found[0][:, -1], count, sharpness)
+        inner = sparse_graph(found, sharpness, dtype)
+        closeness += float(np.maximum(found[0], 0).sum(dtype=np.float64))
+        return _with_others(inner, weights.astype(dtype), ~rows, closeness / (count * len(rows)))
+
+    def nearest(self, count: int) -> Lists:
+        """Return cosines and numbers of every row's nearest others, [N, count], or fewer where there are fewer rows."""
+        rows = sum(len(block) for block in self.blocks)
+        return nearest_rows(self.blocks, min(count, rows - 1), self.pool, self.workers)
+
+    def _taken(self, numbers: NDArray[np.int64]) -> list[Floats]:
+        """Return rows with these rising numbers, in blocks."""
+        starts = np.cumsum([0, *(len(block) for block in self.blocks)])
+        within = (numbers[slice(*np.searchsorted(numbers, pair))] - pair[0] for pair in pairwise(starts))
+        return [block[own] for block, own in zip(self.blocks, within, strict=True) if len(own)]
+
+    def _one_way(
+        self, marks: list[Floats], others: list[Floats], least: Floats, count: int, sharpness: float
+    ) -> tuple[sparse.csr_array, float]:
+        """Return the weights with which other rows read landmarks, and the sum of their cosines.
+
+        With faiss, nearly all of the nearest are found, and those that would choose a row are looked for among them.
+        """
+        landmarks = len(least)
         if has_faiss():
-            return nearest_rows_by_cells(self.blocks, count, self.pool, self.landmarks)
-        _LOG.info("comparing %d rows with %d; faiss (pip install 'sinkshot[faiss]') is quicker",
-                  rows, len(self.landmarks))  # fmt: skip
-        return nearest_of(self.blocks, self.landmarks, count, self.pool)
+            cosines, numbers = nearest_by_cells(marks, others, max(count, MOST_CHOOSING), self.pool)
+            choosing = np.where((numbers >= 0) & (cosines > least[numbers]), cosines, 0)
+            near = np.where(numbers >= 0, cosines, 0)[:, :count]
+            weights = one_way((near, numbers[:, :count]), (choosing, numbers), sharpness, landmarks)
+            return weights, float(np.maximum(near, 0).sum(dtype=np.float64))
+        _LOG.info("comparing each row with %d others; faiss (pip install 'sinkshot[faiss]') is quicker", landmarks)
+        unit = [unit_rows(block) for block in marks]
+        starts = np.cumsum([0, *(len(block) for block in marks)])
+
+        def compared(block: Floats) -> tuple[sparse.csr_array, float]:
+            links, own, every = LandmarkLinks(len(block), count), unit_rows(block), np.arange(len(block))
+            for some, (first, last) in zip(unit, pairwise(starts), strict=True):
+                links.compare(own @ some.T, every, int(first), least[first:last])
+            return links.weights(sharpness, landmarks), links.closeness
+
+        found = list(self.pool.map(compared, others))
+        return sparse.vstack([weights for weights, _ in found]).tocsr(), sum(closeness for _, closeness in found)
 
 
 @contextmanager
@@ -116,28 +156,36 @@ def _landmarks(task: Task) -> NDArray[np.int64] | None:
     return None if queries is None else np.concatenate([np.arange(task.supports), task.supports + queries])
 
 
-def sparse_graph(
-    nearest: Lists, sharpness: float, dtype: Any, landmarks: NDArray[np.int64] | None = None
-) -> SparseGraph:
-    """Link rows with their nearest: weight max(cosine, 0)^sharpness, the mean of both directions between landmarks.
+def sparse_graph(nearest: Lists, sharpness: float, dtype: Any) -> SparseGraph:
+    """Link rows with their nearest: weight max(cosine, 0)^sharpness, the mean of both directions.
 
-    Other rows read the landmarks in their lists with full weight. Of equally near rows at the end of a list only the
-    first are linked, as many as the list is long.
+    Of equally near rows at the end of a list only the first are linked, as many as the list is long.
     """
     cosines, numbers = nearest
     rows, count = cosines.shape
     weight = np.maximum(cosines, 0).astype(dtype) ** sharpness
     graph = sparse.csr_array((weight.ravel(), numbers.ravel(), np.arange(0, rows * count + 1, count)), (rows, rows))
-    if landmarks is None:
-        graph = 0.5 * (graph + graph.T)
-    else:
-        half = np.ones(rows, dtype)
-        half[landmarks] = 0.5
-        back = np.where(half < 1, half, 0)  # of links that are read in both directions
-        graph = sparse.diags_array(half) @ graph + (sparse.diags_array(back) @ graph).T
-    degree = graph.sum(axis=1)
-    root = np.sqrt(np.where(degree > 0, degree, 1)).astype(dtype)
+    graph = 0.5 * (graph + graph.T)
+    root, alone = _roots(graph, dtype)
     scale = sparse.diags_array(1 / root)
-    alone = sparse.diags_array((degree <= 0).astype(dtype))  # a row without neighbours keeps itself
     closeness = np.maximum(cosines, 0).mean(dtype=np.float64, keepdims=True)[0]
-    return SparseGraph(sparse.csr_array(scale @ graph @ scale + alone), root[None, None], closeness)
+    return SparseGraph(sparse.csr_array(scale @ graph @ scale + sparse.diags_array(alone)), root[None, None], closeness)
+
+
+def _roots(graph: sparse.csr_array, dtype: Any) -> tuple[Floats, Floats]:
+    """Return the roots of the degrees, and ones for rows without neighbours, which keep themselves."""
+    degree = graph.sum(axis=1)
+    return np.sqrt(np.where(degree > 0, degree, 1)).astype(dtype), (degree <= 0).astype(dtype)
+
+
+def _with_others(
+    inner: SparseGraph, weights: sparse.csr_array, landmarks: NDArray[np.bool_], closeness: float
+) -> SparseGraph:
+    """Join the graph of the landmarks and the weights [others, landmarks] with which other rows read them."""
+    root = np.empty(len(landmarks), weights.dtype)
+    root[landmarks] = inner.root_degree[0, 0]
+    root[~landmarks], alone = _roots(weights, weights.dtype)
+    scaled = sparse.diags_array(1 / root[~landmarks]) @ weights @ sparse.diags_array(1 / root[landmarks])
+    place = np.argsort(np.argsort(~landmarks, kind="stable"), kind="stable")  # of each row, with landmarks first
+    joined = sparse.block_array([[inner.weights, None], [scaled, sparse.diags_array(alone)]], format="csr")
+    return SparseGraph(sparse.csr_array(joined[place][:, place]), root[None, None], np.array([closeness]))

@@ -62,7 +62,7 @@ class PartedAnswers:
     @classmethod
     def of(cls, pool: PartedPool, scores: Scores, near: NearestOfSupports | None, work: WorkFolder) -> PartedAnswers:
         """Store the scores, and check `unknown` by the neighbours of the labelled rows."""
-        probabilities = _class_major(scores.probabilities).stored()
+        probabilities = _class_major(scores.probabilities).stored(by_row=True)
         unknown = None if scores.unknown is None else scores.unknown[..., None, :].stored()
         shift = 0.0
         if unknown is not None and near is not None:

@@ -95,18 +95,13 @@ def is_large(task: Task | GramTask) -> TypeGuard[Task]:
 
 def of_large_pool(task: Task, s: SinkShotSettings) -> Scores:
     """Run the method without matrices between all rows: products with features and a sparse graph, in threads."""
-    from sinkshot.kernels.sinkshot_large import large_pool, sparse_graph
+    from sinkshot.kernels.sinkshot_large import large_pool
 
     with large_pool(task) as pool:
         squares = pool.squares()
         member = one_hot(task.labels, task.way, squares)
-        nearest = pool.nearest(s.neighbours) if task.nearest is None else _first(task.nearest, s.neighbours)
-        graph = sparse_graph(nearest, s.sharpness, squares.dtype, None if task.nearest else pool.landmarks)
+        graph = pool.graph(s.neighbours, s.sharpness, task.nearest)
         return run_steps(Rows(pool.product, squares, member, task.supports, task.queries), graph, s)
-
-
-def _first(nearest: tuple[Array, Array], count: int) -> tuple[Array, Array]:
-    return nearest[0][:, :count], nearest[1][:, :count]
 
 
 def run_steps(rows: Rows, graph: Graph, s: SinkShotSettings) -> Scores:

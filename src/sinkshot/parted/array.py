@@ -44,15 +44,25 @@ class Expression(ABC):
 
 @dataclass(eq=False)
 class Stored(Expression):
-    """Values in a file, float32 [N, k] row by row; those of supports are unused where there are none."""
+    """Values in a file, float32: part after part, each class by class; those of supports may be unused.
+
+    Where single rows are needed, a file has all values row by row.
+    """
 
     path: Path
     width: int  # k
+    by_row: bool = False
 
     def computed(self, layout: RowLayout, part: int, memo: dict[int, Floats]) -> Floats:
         """Read the values of a part."""
         begin, end = layout.starts[part : part + 2]
-        return read_rows(self.path, self.width, begin, end).T[None]
+        found = read_rows(self.path, self.width, begin, end)
+        return (found.T if self.by_row else found.reshape(self.width, end - begin))[None]
+
+    def write(self, layout: RowLayout, part: int, values: Floats) -> None:
+        """Write the values [k, n] of a part."""
+        content = values.T if self.by_row else np.ascontiguousarray(values).reshape(-1, self.width)
+        write_rows(self.path, content, layout.starts[part])
 
     def files(self) -> set[Stored]:
         """Return the file itself."""
@@ -149,19 +159,17 @@ class PartedArray:
         """Return the array as a file, computed once."""
         if isinstance(self.expression, Stored):
             return self
-        target = new_array(self.work, self.layout, self.probe.shape[-2], self.of_queries)
-        jobs = [
-            StoreJob(self.expression, self.layout, parts, target.stored().path)
-            for parts in self.work.groups(self.layout, self.parts())
-        ]
+        return PartedArray(self.work, self.layout, self.stored(), _probe(self.probe.shape[-2]), self.of_queries)
+
+    def stored(self, by_row: bool = False) -> Stored:
+        """Return the file of the array, computed where it is none yet."""
+        if isinstance(self.expression, Stored) and (self.expression.by_row == by_row or self.expression.width == 1):
+            return self.expression
+        target = new_stored(self.work, self.layout.rows, self.probe.shape[-2], by_row)
+        groups = self.work.groups(self.layout, self.parts())
+        jobs = [StoreJob(self.expression, self.layout, parts, target) for parts in groups]
         self.work.map(store, jobs, size=self.read_size())
         return target
-
-    def stored(self) -> Stored:
-        """Return the file of the array, computed where it is none yet."""
-        expression = self.kept().expression
-        assert isinstance(expression, Stored)
-        return expression
 
     def read_size(self) -> int:
         """Return the bytes that are read to compute the array."""
@@ -225,13 +233,16 @@ def apply(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
 
 def new_array(work: WorkFolder, layout: RowLayout, width: int, of_queries: bool) -> PartedArray:
     """Make a file for values [1, width, N] and return it as an array; the file goes when the array goes."""
-    stored = new_stored(work, layout.rows, width)
-    return PartedArray(work, layout, stored, np.ones((1, width, _PROBE), np.float32), of_queries)
+    return PartedArray(work, layout, new_stored(work, layout.rows, width), _probe(width), of_queries)
 
 
-def new_stored(work: WorkFolder, rows: int, width: int) -> Stored:
+def _probe(width: int) -> Floats:
+    return np.ones((1, width, _PROBE), np.float32)
+
+
+def new_stored(work: WorkFolder, rows: int, width: int, by_row: bool = False) -> Stored:
     """Make a file for values of so many rows, which goes when nothing refers to it."""
-    stored = Stored(work.new_file(4 * width * rows), width)
+    stored = Stored(work.new_file(4 * width * rows), width, by_row)
     removed_with(stored, stored.path)
     return stored
 
@@ -249,13 +260,13 @@ class PassJob:
 class StoreJob(PassJob):
     """Parts of an expression to be written to a file."""
 
-    path: Path
+    target: Stored
 
 
 def store(job: StoreJob) -> None:
     """Compute parts and write them at their place."""
     for part in job.parts:
-        write_rows(job.path, job.expression.block(job.layout, part, {})[0].T, job.layout.starts[part])
+        job.target.write(job.layout, part, job.expression.block(job.layout, part, {})[0])
 
 
 @dataclass(frozen=True)

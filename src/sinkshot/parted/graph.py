@@ -51,7 +51,7 @@ class PartedGraph:
         parts = self.work.groups(self.layout, range(self.layout.landmark_parts or len(self.layout.sizes) + 1))
         read = self.layout.landmarks * (8 * own.width + _LINK_BYTES)
         for _ in range(times):
-            target = new_stored(self.work, self.layout.landmarks, own.width)
+            target = new_stored(self.work, self.layout.landmarks, own.width, by_row=True)
             jobs = [SmoothJob(self.layout, some, own, mixed, target.path, spread) for some in parts]
             self.work.map(smoothed_part, jobs, size=read)
             before, mixed = mixed, target
@@ -65,12 +65,12 @@ class PartedGraph:
         return mixed.kept()
 
     def _of_landmarks(self, values: PartedArray) -> Stored:
-        """Return the values of the landmarks in a file."""
+        """Return the values of the landmarks in a file, row by row."""
         if self.layout.landmark_parts is None:
-            return values.stored()
-        target = new_stored(self.work, self.layout.landmarks, values.probe.shape[-2])
+            return values.stored(by_row=True)
+        target = new_stored(self.work, self.layout.landmarks, values.probe.shape[-2], by_row=True)
         parts = self.work.groups(self.layout, range(self.layout.landmark_parts))
-        jobs = [StoreJob(values.expression, self.layout, some, target.path) for some in parts]
+        jobs = [StoreJob(values.expression, self.layout, some, target) for some in parts]
         self.work.map(store, jobs, size=values.read_size() * self.layout.landmarks // self.layout.rows)
         return target
 
@@ -144,15 +144,10 @@ def write_edges(layout: RowLayout, part: int, lists: Lists, sharpness: float) ->
     return np.searchsorted(edges["to"], layout.starts)
 
 
-def write_one_way(layout: RowLayout, part: int, lists: Lists, sharpness: float, root: Path) -> None:
-    """Write the links of a part of other rows with their full weights, and the roots of their degrees."""
-    cosines, numbers = lists
-    there = cosines > 0
-    weights = np.where(there, cosines, 0) ** sharpness
-    starts = np.concatenate([[0], np.cumsum(there.sum(axis=1))])
-    graph = sparse.csr_array((weights[there], numbers[there], starts), (len(cosines), layout.landmarks))
+def write_one_way(layout: RowLayout, part: int, weights: sparse.csr_array, root: Path) -> None:
+    """Write the weights with which a part of other rows reads landmarks, and the roots of its degrees."""
     degree = weights.sum(axis=1)
-    _write_graph(layout, part, graph, "links")
+    _write_graph(layout, part, weights, "links")
     write_rows(root, np.sqrt(np.where(degree > 0, degree, 1))[:, None], layout.starts[part])
 
 

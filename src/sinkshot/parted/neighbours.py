@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkshot.kernels.landmarks import LandmarkLinks
 from sinkshot.kernels.nearest_rows import Lists, keep_nearest, no_rows, unit_rows
 from sinkshot.parted.array import new_array
 from sinkshot.parted.cells import read_cells
@@ -26,6 +27,7 @@ Floats = NDArray[Any]
 CELLS_SEARCHED = 32  # nearest cells of each row whose rows are compared: 99.8 % of the neighbours, see docs/scale.md
 CELLS_OF_OTHERS = 12  # the same of rows that are no landmarks, which are read by none: 98.3 %
 CELLS_NEAR = 128  # cells near a cell, among which its rows choose those
+LEAST = "least-cosines"  # file of the cosine of each landmark's last neighbour
 LISTED_OF_SUPPORTS = 32  # nearest queries of each support that are kept
 _BLOCK = 2_048  # rows compared at once
 
@@ -47,24 +49,29 @@ def neighbour_graph(
     landmarks = every[: layout.landmark_parts]
     count = min(count, layout.landmarks - 1)
     root = new_array(work, layout, 1, of_queries=False)
-    searching = {"count": count, "sharpness": sharpness, "root": root.stored().path}
+    searching = {"count": count, "sharpness": sharpness}
     _write_near_cells(pool)
-    jobs = [
-        SearchJob(pool.files, part, **searching, searched=CELLS_SEARCHED if part in landmarks else CELLS_OF_OTHERS)  # type: ignore[arg-type]
-        for part in every[1:]
-    ]
+    jobs = [SearchJob(pool.files, part, searched=CELLS_SEARCHED, **searching) for part in landmarks[1:]]  # type: ignore[arg-type]
     found = work.map(searched, jobs, shown="finding neighbours")
-    near, of_supports = _join_supports(pool, found[: len(landmarks) - 1], count, sharpness)
+    near, of_supports = _join_supports(pool, found, count, sharpness)
     found = [of_supports, *found]
-    cuts = np.array([one.cuts for one in found[: len(landmarks)]])
+    cuts = np.array([one.cuts for one in found])
+    closeness = sum(one.closeness for one in found)
+    if layout.landmark_parts is not None:
+        with room_is_said(work.path):
+            np.concatenate([one.least for one in found]).astype(np.float32).tofile(layout.path(LEAST))
+        others = [
+            OtherJob(pool.files, part, searched=CELLS_OF_OTHERS, root=root.stored().path, **searching)  # type: ignore[arg-type]
+            for part in every[layout.landmark_parts :]
+        ]
+        closeness += sum(work.map(searched_by_others, others, shown="finding neighbours"))
     for function, parts in ((linked, landmarks), (scaled, every)):
         linking = [LinkJob(layout, some, root.stored().path, cuts) for some in work.groups(layout, parts)]
         work.map(function, linking, shown="linking neighbours")
     for part in range(len(layout.sizes) + 1):
         for name in ("edges", "links"):
             layout.path(f"{name}-{part}").unlink(missing_ok=True)
-    closest = np.array([sum(one.closeness for one in found) / (count * layout.rows)])
-    return PartedGraph(work, layout, root, closest), near
+    return PartedGraph(work, layout, root, np.array([closeness / (count * layout.rows)])), near
 
 
 @dataclass(frozen=True)
@@ -73,26 +80,25 @@ class SearchJob:
 
     pool: PoolFiles
     part: int
+    searched: int  # cells
     count: int
     sharpness: float
-    root: Path  # file of D^1/2
-    searched: int  # cells
 
 
 @dataclass(frozen=True)
 class Searched:
-    """What a part found: the sum of its cosines and, of landmarks, those nearest to each support, and edges."""
+    """What a part of landmarks found: those nearest to each support, the sum of its cosines, and its edges."""
 
+    of_supports: Lists
     closeness: float
-    of_supports: Lists | None = None
-    cuts: NDArray[np.int64] | None = None  # [parts + 1], first edge that leads to each part
+    least: Floats  # [n], cosine of each row's last neighbour
+    cuts: NDArray[np.int64]  # [parts + 1], first edge that leads to each part
 
 
 def searched(job: SearchJob) -> Searched:
-    """Find the nearest landmarks of a part's rows and write its edges; landmarks are compared with the supports."""
+    """Find the nearest landmarks of a part of landmarks, write its edges, and compare its rows with the supports."""
     pool, where = job.pool, _cell_table(job.pool.layout)
     first = pool.layout.starts[job.part]
-    landmarks = first < pool.layout.landmarks
     rows, supports = unit_rows(pool.rows(job.part)), unit_rows(pool.rows(0))
     lists = no_rows(len(rows), job.count)
     of_supports = no_rows(len(supports), min(LISTED_OF_SUPPORTS, pool.layout.queries))
@@ -100,19 +106,48 @@ def searched(job: SearchJob) -> Searched:
         some = np.arange(begin, min(begin + _BLOCK, len(rows)))
         near = supports @ rows[some].T
         keep_nearest(np.ascontiguousarray(near.T), some, first, 0, *lists)
-        if landmarks:
-            keep_nearest(near, np.arange(len(supports)), 0, first + begin, *of_supports)
-    for cell, chosen_by in _chosen_cells(rows, where, first - pool.layout.supports, job.searched):
+        keep_nearest(near, np.arange(len(supports)), 0, first + begin, *of_supports)
+    for number, others, some in _pairs(pool, rows, where, job):
+        keep_nearest(rows[some] @ others.T, some, first, number, *lists)
+    cuts = write_edges(pool.layout, job.part, lists, job.sharpness)
+    return Searched(of_supports, _sum(lists), lists[0][:, -1], cuts)
+
+
+@dataclass(frozen=True)
+class OtherJob(SearchJob):
+    """A part of rows that are no landmarks."""
+
+    root: Path  # file of D^1/2
+
+
+def searched_by_others(job: OtherJob) -> float:
+    """Find the landmarks that the rows of a part read, write their weights, and return the sum of cosines."""
+    pool, where = job.pool, _cell_table(job.pool.layout)
+    least = np.fromfile(pool.layout.path(LEAST), np.float32)
+    rows, supports = unit_rows(pool.rows(job.part)), unit_rows(pool.rows(0))
+    links = LandmarkLinks(len(rows), job.count)
+    for begin in range(0, len(rows), _BLOCK):
+        some = np.arange(begin, min(begin + _BLOCK, len(rows)))
+        links.compare(rows[some] @ supports.T, some, 0, least[: len(supports)])
+    for number, others, some in _pairs(pool, rows, where, job):
+        links.compare(rows[some] @ others.T, some, number, least[number : number + len(others)])
+    write_one_way(pool.layout, job.part, links.weights(job.sharpness, pool.layout.landmarks), job.root)
+    return links.closeness
+
+
+def _sum(lists: Lists) -> float:
+    return float(np.maximum(lists[0], 0).sum(dtype=np.float64))
+
+
+def _pairs(
+    pool: PoolFiles, rows: Floats, where: CellTable, job: SearchJob
+) -> Iterator[tuple[int, Floats, NDArray[np.int64]]]:
+    """Yield the landmarks of cells, with the number of the first, and rows of a part to be compared with them."""
+    first = pool.layout.starts[job.part] - pool.layout.supports
+    for cell, chosen_by in _chosen_cells(rows, where, first, job.searched):
         others = _rows_of_cell(pool, where, cell)
-        number = pool.layout.supports + int(where.starts[cell])
         for begin in range(0, len(chosen_by), _BLOCK):
-            some = chosen_by[begin : begin + _BLOCK]
-            keep_nearest(rows[some] @ others.T, some, first, number, *lists)
-    closeness = float(np.maximum(lists[0], 0).sum(dtype=np.float64))
-    if landmarks:
-        return Searched(closeness, of_supports, write_edges(pool.layout, job.part, lists, job.sharpness))
-    write_one_way(pool.layout, job.part, lists, job.sharpness, job.root)
-    return Searched(closeness)
+            yield pool.layout.supports + int(where.starts[cell]), others, chosen_by[begin : begin + _BLOCK]
 
 
 def _chosen_cells(rows: Floats, where: CellTable, first: int, searched: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
@@ -170,8 +205,7 @@ def _join_supports(
     pool: PartedPool, found: list[Searched], count: int, sharpness: float
 ) -> tuple[NearestOfSupports, Searched]:
     """Join what all parts found for the supports, and write the edges of these."""
-    lists_of = [one.of_supports for one in found if one.of_supports is not None]
-    cosines, numbers = (np.concatenate(parts, axis=1) for parts in zip(*lists_of, strict=True))
+    cosines, numbers = (np.concatenate(each, axis=1) for each in zip(*(one.of_supports for one in found), strict=True))
     order = np.lexsort((numbers, -cosines), axis=1)[:, :LISTED_OF_SUPPORTS]
     cosines, numbers = np.take_along_axis(cosines, order, axis=1), np.take_along_axis(numbers, order, axis=1)
     rows = unit_rows(pool.files.rows(0))
@@ -182,5 +216,4 @@ def _join_supports(
             own = (part[row : row + 1] for part in lists)
             keep_nearest(np.array([[cosine]], np.float32), np.zeros(1, np.int64), row, int(number), *own)
     cuts = write_edges(pool.layout, 0, lists, sharpness)
-    closeness = float(np.maximum(lists[0], 0).sum(dtype=np.float64))
-    return NearestOfSupports(cosines, numbers), Searched(closeness, (cosines, numbers), cuts)
+    return NearestOfSupports(cosines, numbers), Searched((cosines, numbers), _sum(lists), lists[0][:, -1], cuts)

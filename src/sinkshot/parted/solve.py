@@ -13,7 +13,7 @@ from sinkshot.arrays import one_hot
 from sinkshot.errors import InputError
 from sinkshot.methods import Method
 from sinkshot.methods.algebra import PreparedTask, Rows
-from sinkshot.parted.array import Expression, PartedArray, Stored, new_array, write_rows
+from sinkshot.parted.array import Expression, PartedArray, Stored, new_array
 from sinkshot.parted.graph import PartedGraph
 from sinkshot.parted.neighbours import NearestOfSupports, neighbour_graph
 from sinkshot.parted.pool import PartedPool, PoolFiles
@@ -93,9 +93,8 @@ def scored(job: ProductJob) -> None:
     assert job.weights is not None
     assert job.target is not None
     for part in job.parts:
-        first = job.pool.layout.starts[part]
-        for begin, rows in job.pool.blocks(part):
-            write_rows(job.target.path, rows @ job.weights.T, first + begin)
+        found = [job.weights @ rows.T for _, rows in job.pool.blocks(part)]
+        job.target.write(job.pool.layout, part, np.concatenate(found, axis=1))
 
 
 def squares_of(pool: PoolFiles, work: WorkFolder) -> PartedArray:
@@ -110,6 +109,5 @@ def squared(job: ProductJob) -> None:
     """Write the squared lengths of each part's rows."""
     assert job.target is not None
     for part in job.parts:
-        first = job.pool.layout.starts[part]
-        for begin, rows in job.pool.blocks(part):
-            write_rows(job.target.path, np.einsum("nd,nd->n", rows, rows)[:, None], first + begin)
+        found = [np.einsum("nd,nd->n", rows, rows) for _, rows in job.pool.blocks(part)]
+        job.target.write(job.pool.layout, part, np.concatenate(found)[None])
