@@ -1,7 +1,8 @@
 """Work on parts of something large: in this process, in processes of this machine, or on a Dask cluster.
 
-`each` gives every job to a function and yields its results as they come. A job and its result must be picklable and a
-job done twice must do no harm: where a worker dies, another one does its job again.
+`each` gives every job to a function and yields its results as they come; `together` waits for a few short ones. A job
+and its result must be picklable and a job done twice must do no harm: where a worker dies, another one does its job
+again.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 from sinkshot.errors import InputError
@@ -85,6 +87,27 @@ def each(
             yield job, outcome
     finally:
         client.cancel(list(sent))
+
+
+def together(
+    client: Any, function: Callable[[Job], Result], jobs: Sequence[Job], retries: int = RETRIES
+) -> list[Result]:
+    """Return the results of a few short jobs, in order: sent at once and fetched at once, which `each` is too slow for.
+
+    An InputError of a job ends the work.
+    """
+    futures = client.map(partial(_guarded, function), jobs, pure=False, retries=retries)
+    try:
+        outcomes = client.gather(futures, direct=False)
+    except BaseException:
+        for future in futures:
+            if future.done() and future.status != "finished":
+                result_of(future, _KEPT)  # raises what can be said of it
+        raise
+    for outcome in outcomes:
+        if isinstance(outcome, InputError):
+            raise outcome
+    return list(outcomes)
 
 
 def connect(address: str) -> Any:

@@ -23,6 +23,7 @@ from sinkshot import preprocess as chain
 from sinkshot.errors import InputError
 from sinkshot.formats.part_files import verify
 from sinkshot.formats.parts import PartedFeatures
+from sinkshot.kernels.half_floats import widened
 from sinkshot.kernels.landmarks import landmark_queries
 from sinkshot.parted.array import read_rows
 from sinkshot.parted.cells import Cells, cells_wanted, find_cells, read_cells, sample_wanted, write_cells
@@ -49,7 +50,7 @@ class PoolFiles:
         end = self.size(part) if end is None else end
         dtype = "float32" if part == 0 else self.store
         found = read_rows(self.layout.path(f"rows-{part}"), self.width, begin, end, dtype)
-        return found.astype(np.float32, copy=False)
+        return widened(found) if found.dtype == np.float16 else found
 
     def size(self, part: int) -> int:
         """Return the number of rows of a part."""

@@ -93,8 +93,8 @@ def scored(job: ProductJob) -> None:
     assert job.weights is not None
     assert job.target is not None
     for part in job.parts:
-        found = [job.weights @ rows.T for _, rows in job.pool.blocks(part)]
-        job.target.write(job.pool.layout, part, np.concatenate(found, axis=1))
+        found = [rows @ job.weights.T for _, rows in job.pool.blocks(part)]
+        job.target.write(job.pool.layout, part, np.concatenate(found).T)
 
 
 def squares_of(pool: PoolFiles, work: WorkFolder) -> PartedArray:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from sinkshot.errors import InputError
 from sinkshot.foreign.limits import amount
 from sinkshot.threads import ONE_BLAS_THREAD, cores, in_order
-from sinkshot.workers import crew, each, package_version
+from sinkshot.workers import crew, each, package_version, together
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -88,6 +88,8 @@ class WorkFolder:
         elif self.client is None or (size is not None and size <= MEDIUM):
             with ONE_BLAS_THREAD:
                 results = list(self._told(shown, in_order(function, jobs, cores()), len(jobs)))
+        elif not shown:
+            results = together(self.client, _OneThread(function), jobs)
         else:
             found = each(self.client, _Numbered(function), list(enumerate(jobs)))
             numbered = dict(pair for _, pair in self._told(shown, found, len(jobs)))
@@ -124,15 +126,22 @@ def _one_thread() -> None:
     ONE_BLAS_THREAD.__enter__()
 
 
-class _Numbered:
-    """Apply a function to the second of a pair, on a worker."""
+class _OneThread:
+    """Apply a function with one thread for BLAS, on a worker."""
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         self.function = function
 
-    def __call__(self, job: tuple[int, Any]) -> tuple[int, Any]:
+    def __call__(self, job: Any) -> Any:
         _one_thread()
-        return job[0], self.function(job[1])
+        return self.function(job)
+
+
+class _Numbered(_OneThread):
+    """Apply a function to the second of a pair."""
+
+    def __call__(self, job: tuple[int, Any]) -> tuple[int, Any]:
+        return job[0], super().__call__(job[1])
 
 
 @contextmanager
