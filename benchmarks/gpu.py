@@ -24,7 +24,7 @@ from cases import CASES
 import sinkshot
 from sinkshot import METHODS, FeatureBank, Recipe, Task, evaluate, preprocess
 from sinkshot.engines.fused_kernels import KERNELS, Question
-from sinkshot.preprocess import base_mean_of, parse, run
+from sinkshot.preprocess import base_statistics, parse, run
 
 GOLDEN = Path(__file__).parent.parent / "tests" / "golden"
 CHAINS = {"sinkshot": None}  # its own; all others: PEMnE
@@ -64,7 +64,7 @@ def agreement(bank: FeatureBank, episodes: int = 200) -> list[dict[str, Any]]:
     for protocol, way, shot, query in COMPARED:
         drawn = Recipe(protocol, way, shot, query, episodes).draw(bank.labels)
         for chain, row_wise, task_wise in (("PEMbE", "PEMbE", ""), ("PEMcE", "PE", "McE")):
-            x = run(bank.features.astype(np.float64), parse(row_wise), base_mean=base_mean_of(bank.base, None)).x
+            x = run(bank.features.astype(np.float64), parse(row_wise), base=base_statistics(bank.base, None)).x
             arrays = [torch.from_numpy(np.array(a)).cuda() for a in (drawn.support, drawn.support_labels, drawn.query)]
             centring = preprocess.centring(parse(task_wise))
             rows = torch.from_numpy(x.astype(np.float32)).cuda()

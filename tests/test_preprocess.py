@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sinkshot import DataWarning, FeatureBank, InputError, Task
 from sinkshot.preprocess import (
     apply,
-    base_mean_of,
+    base_statistics,
     centred_apart,
     centred_by_classes,
     centring,
@@ -90,15 +90,15 @@ def test_mb_takes_the_base_mean_at_its_point_of_the_chain(prefix):
     x, base_rows = rows(), rows(50, seed=1).astype(np.float32)
     base = FeatureBank.from_arrays(base_rows, np.repeat(np.arange(5), 10))
     there = run(base_rows, parse(prefix)).x.mean(axis=0, dtype=np.float64)
-    got = run(x, parse(prefix + "Mb"), base_mean=base_mean_of({}, base)).x
+    got = run(x, parse(prefix + "Mb"), base=base_statistics({}, base)).x
     np.testing.assert_allclose(got, run(x, parse(prefix)).x - there, atol=1e-6)
-    stored = run(x, parse(prefix + "Mb"), base_mean=base_mean_of({prefix: there}, None)).x
+    stored = run(x, parse(prefix + "Mb"), base=base_statistics({prefix: there}, None)).x
     np.testing.assert_allclose(stored, got, atol=1e-6)
 
 
 def test_mb_without_base_classes_says_what_to_do():
     with pytest.raises(InputError, match="--base FILE"):
-        run(rows(), parse("PEMbE"), base_mean=base_mean_of({"": np.zeros(7)}, None))
+        run(rows(), parse("PEMbE"), base=base_statistics({"": np.zeros(7)}, None))
     with pytest.raises(InputError, match="use Mn"):
         run(rows(), parse("Mb"))
 
@@ -106,7 +106,46 @@ def test_mb_without_base_classes_says_what_to_do():
 def test_mb_after_the_task_mean_is_refused():
     base = FeatureBank.from_arrays(rows(10), np.arange(10) % 2)
     with pytest.raises(InputError, match="cannot follow 'Mn'"):
-        run(rows(), parse("MnMb"), base_mean=base_mean_of({}, base))
+        run(rows(), parse("MnMb"), base=base_statistics({}, base))
+
+
+@pytest.mark.parametrize("prefix", ["", "PEMb"])
+def test_wb_divides_by_the_spread_within_base_classes_at_its_point_of_the_chain(prefix, xp):
+    x, base_rows = rows(), rows(60, seed=1).astype(np.float32)
+    base = FeatureBank.from_arrays(base_rows, np.arange(60) % 6)
+    statistics = base_statistics({}, base)
+    there = run(base_rows.astype(np.float64), parse(prefix), base=statistics).x
+    within = there - np.stack([there[k::6].mean(axis=0) for k in range(6)])[np.arange(60) % 6]
+    values, directions = np.linalg.eigh(within.T @ within / 60)
+    shorter = np.sqrt(3 * values.mean() / (values + 3 * values.mean()))
+    expected = run(x, parse(prefix), base=statistics).x @ (directions * shorter) @ directions.T
+    got = run(xp.asarray(x), parse(prefix + "Wb3"), base=statistics).x
+    np.testing.assert_allclose(np.asarray(got), expected, atol=1e-5)
+
+
+def test_wb_is_row_wise_and_undoes_a_direction_in_which_classes_spread():
+    rng = np.random.default_rng(0)
+    means = rng.normal(size=(8, 12))
+    noise = rng.normal(size=(8, 30, 12)) * np.array([6.0] + [0.3] * 11)
+    base = FeatureBank.from_arrays((means[:, None] + noise).reshape(-1, 12), np.repeat(np.arange(8), 30))
+    after = run(base.features, parse("Wb0.1"), base=base_statistics({}, base)).x
+    before, behind = (np.abs(x.std(axis=0)) for x in (base.features, after))
+    assert before[0] > 4 * before[1:].max()
+    assert behind[0] < behind[1:].max()
+    half = run(base.features[:5], parse("Wb0.1"), base=base_statistics({}, base)).x
+    np.testing.assert_allclose(half, after[:5], rtol=1e-6)
+
+
+def test_wb_without_labelled_base_features_says_what_to_do():
+    one = FeatureBank.from_arrays(rows(10), np.zeros(10))
+    for base in (None, one):
+        with pytest.raises(InputError, match=r"Wb after 'PEMbE' needs features of the base classes.*--base FILE"):
+            run(rows(), parse("PEMbEWbE"), base=base_statistics({"PE": np.zeros(7)}, base))
+    with pytest.raises(InputError, match="leave Wb out"):
+        run(rows(), parse("Wb"))
+    with pytest.raises(InputError, match="the shrinkage of Wb in 'Wb0' is 0"):
+        parse("Wb0")
+    assert str(parse("PEMbEWb3E")[4]) == "Wb3"
 
 
 def test_negative_entries_under_p_are_named(xp):

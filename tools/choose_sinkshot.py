@@ -25,7 +25,7 @@ from sinkshot.arrays import to_numpy
 from sinkshot.calibration import Confidence
 from sinkshot.episodes import draw
 from sinkshot.methods.sinkshot import solve
-from sinkshot.preprocess import Chain, base_mean_of, centred_by_classes, centring, parse, run, split
+from sinkshot.preprocess import Chain, base_statistics, centred_by_classes, centring, parse, run, split
 from sinkshot.settings.sinkshot import SETTINGS, SinkShotSettings
 from sinkshot.task import GramTask
 
@@ -102,7 +102,7 @@ def tasks_of(kind: Kind, bank: FeatureBank, episodes: int, xp: Any) -> Tasks:
     sizes = {"way": kind.way, "shot": kind.shot, "query": kind.query}
     drawn = draw(bank.labels, protocol=kind.protocol, episodes=count, seed=1, **sizes, **options)
     row_wise, task_wise = split(parse(kind.chain))
-    rows = run(bank.features, row_wise, base_mean=base_mean_of(bank.base, None)).x
+    rows = run(bank.features, row_wise, base=base_statistics(bank.base, None)).x
     both = np.hstack([drawn.support, drawn.query])
     parts = []
     for begin in range(0, count, AT_ONCE):

@@ -121,6 +121,8 @@ def _facts(method: Method) -> Iterator[tuple[str, str]]:
     """What to know before choosing it."""
     yield "reference", method.reference
     chain = _chain(method.preprocess)
+    if method.with_base:
+        chain = f"{_chain(method.with_base)} with features of the base classes, {chain} where only their mean is known"
     if method.without_base != method.preprocess:
         chain += f", and {_chain(method.without_base)} where the mean of the base classes is not known"
     yield "preprocessing", chain

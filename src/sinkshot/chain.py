@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from sinkshot.errors import InputError
 
-_STEP = re.compile(r"(?P<name>Ps|P|W)(?P<number>\d*\.?\d+)?|E|Mn|Ma|Mb|Mc|Z|B")
-_NAMES = "P, Ps, E, Mn, Ma, Mb, Mc, W, Z, B"
-_USUAL = {"W": 10.0}  # the number of a step where none is written; 0.5 for all others
+_STEP = re.compile(r"(?P<name>Ps|P|Wb|W)(?P<number>\d*\.?\d+)?|E|Mn|Ma|Mb|Mc|Z|B")
+_NAMES = "P, Ps, E, Mn, Ma, Mb, Mc, W, Wb, Z, B"
+_USUAL = {"W": 10.0, "Wb": 10.0}  # the number of a step where none is written; 0.5 for all others
 OF_TASK = ("Mn", "Ma", "Mc", "W", "Z", "B")  # steps that need the whole task, not just one row
 
 
@@ -30,9 +30,9 @@ class Step:
     Parameters
     ----------
     name : str
-        P, Ps, E, Mn, Ma, Mb, Mc, W, Z or B.
+        P, Ps, E, Mn, Ma, Mb, Mc, W, Wb, Z or B.
     beta : float
-        The exponent of P and Ps; the shrinkage of W.
+        The exponent of P and Ps; the shrinkage of W and Wb.
 
     See Also
     --------
@@ -89,14 +89,14 @@ def parse(chain: str) -> Chain:
             raise InputError(f"unknown preprocessing step {chain[at:]!r} in {chain!r}; the steps are {_NAMES}.{hint}")
         name = match["name"] or match[0]
         beta = float(match["number"] or _USUAL.get(name, 0.5))
-        if beta == 0 and name == "W":
-            raise InputError(f"the shrinkage of W in {chain!r} is 0, which divides by zero; 10 is usual.")
+        if beta == 0 and name in ("W", "Wb"):
+            raise InputError(f"the shrinkage of {name} in {chain!r} is 0, which divides by zero; 10 is usual.")
         if beta == 0:
             raise InputError(f"the power in {chain!r} is 0, which makes all features equal; 0.5 is usual.")
         step = Step(name, beta)
         if step.name == "P" and signed:
             raise InputError(f"P needs features >= 0, but the mean was subtracted before it in {chain!r}; use Ps.")
-        signed = step.name != "B" and (signed or step.name in ("Mn", "Ma", "Mb", "Mc", "W", "Z"))
+        signed = step.name != "B" and (signed or step.name in ("Mn", "Ma", "Mb", "Mc", "W", "Wb", "Z"))
         steps.append(step)
         at = match.end()
     return tuple(steps)
@@ -129,8 +129,13 @@ def spell(steps: Sequence[Step]) -> str:
 
 
 def needs_base(steps: Sequence[Step]) -> bool:
-    """Whether the chain has the step Mb, which needs the mean of the base classes."""
-    return any(step.name == "Mb" for step in steps)
+    """Whether the chain has a step that uses the base classes: Mb their mean, Wb their features."""
+    return any(step.name in ("Mb", "Wb") for step in steps)
+
+
+def needs_base_features(steps: Sequence[Step]) -> bool:
+    """Whether the chain has the step Wb, which needs features of the base classes, not only their mean."""
+    return any(step.name == "Wb" for step in steps)
 
 
 def split(steps: Chain) -> tuple[Chain, Chain]:

@@ -103,13 +103,18 @@ def resolve_job(
     chosen = methods.get(method)
     recipe = episodes if isinstance(episodes, Recipe) else episodes.recipe
     _check_prior(hyper.get("prior"), recipe.way)
-    means = bank.base if base is None else {}
+    network = bank.meta.get("weights_sha256", "unknown")
+    at_hand = _bundled_base(network) if base is None else base
     steps = preprocessing.parse(chosen.preprocess if chain is None else chain)
+    if chain is None and chosen.with_base and at_hand is not None and preprocessing.has_classes(at_hand):
+        steps = preprocessing.parse(chosen.with_base)
+    whitens = preprocessing.needs_base_features(steps)
+    same_network = base is not None and base.meta.get("weights_sha256") == network
+    means = bank.base if base is None or (whitens and same_network) else {}
     notes = []
-    if base is None and (chosen.features or not _means_known(steps, means)):
-        base = _bundled_base(bank.meta.get("weights_sha256", "unknown"))
-        if base is not None:
-            notes.append(f"{method}: the features of the base classes are those bundled with the bank.")
+    if base is None and at_hand is not None and (chosen.features or whitens or not _means_known(steps, means)):
+        base = at_hand
+        notes.append(f"{method}: the features of the base classes are those bundled with the bank.")
     if chain is None and base is None and not _means_known(steps, means):
         steps = preprocessing.parse(chosen.without_base)
     chosen.check_base(base)

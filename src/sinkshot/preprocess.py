@@ -8,11 +8,13 @@
          other rows (BPA)                               Mc   subtract the mean of the class means of the supports,
     W    divide by the spread of the task in each            with the task's mean as one more support per class
          direction, shrunk                              ""   nothing
+    Wb   the same with the spread within base classes
 
 A chain is read from left to right. beta is 0.5 unless a number follows the power: "P0.4EMnE". W multiplies rows by
 (S + r t I)^(-1/2), S the covariance of the task's rows, t the mean of its eigenvalues, r the shrinkage, 10 unless
-a number follows: "PEMcEW3E". P, Ps, E and Mb are row-wise. If a task has features of the base classes, they go through
-the steps before the first that is not row-wise.
+a number follows: "PEMcEW3E". Wb does so with S the covariance of base rows, each less the mean of its class: directions
+in which images of one class differ count less. P, Ps, E, Mb and Wb are row-wise. If a task has features of the base
+classes, they go through the steps before the first that is not row-wise.
 """
 
 from __future__ import annotations
@@ -28,15 +30,15 @@ from array_api_compat import array_namespace, device
 from numpy.typing import NDArray
 
 from sinkshot import bpa
-from sinkshot.arrays import one_hot
 from sinkshot.bank import FeatureBank
-from sinkshot.chain import OF_TASK, Chain, Step, needs_base, parse, spell, split
+from sinkshot.centring import Centring, centred_apart, centred_by_classes, centring, class_centre, class_weights
+from sinkshot.chain import OF_TASK, Chain, Step, needs_base, needs_base_features, parse, spell, split
 from sinkshot.errors import DataWarning, InputError
 from sinkshot.task import Array, Task
-from sinkshot.whitening import whitened
+from sinkshot.whitening import whitened, within_classes
 
 __all__ = [
-    "BaseMean",
+    "BaseStatistics",
     "Centring",
     "Chain",
     "NegativeFeatureError",
@@ -44,13 +46,15 @@ __all__ = [
     "Step",
     "apply",
     "base_after",
-    "base_mean_of",
+    "base_statistics",
     "centred_apart",
     "centred_by_classes",
     "centring",
     "class_centre",
     "class_weights",
+    "has_classes",
     "needs_base",
+    "needs_base_features",
     "parse",
     "refuse_negative",
     "run",
@@ -62,82 +66,17 @@ __all__ = [
 
 EPSILON = 1e-6  # epsilon of the power transform
 BATCH_NORM_EPSILON = 1e-5
-BaseMean = Callable[[Chain], NDArray[Any]]
+
+
+class BaseStatistics(NamedTuple):
+    """What chains use of the base classes, each at one point of a chain."""
+
+    mean: Callable[[Chain], NDArray[Any]]  # [d], after the steps before Mb
+    whitening: Callable[[Chain, float], NDArray[Any]]  # [d, d], after the steps before Wb, with a shrinkage
 
 
 class NegativeFeatureError(InputError):
     """A feature is negative where the power step P is asked for."""
-
-
-class Centring(NamedTuple):
-    """The part of a chain that needs the task, in a form that can be applied to a Gram matrix."""
-
-    centre: bool  # subtract the mean of the task
-    apart: bool  # subtract the means of supports and queries separately
-    normalise: bool  # then scale to unit length
-    classes: bool = False  # subtract the mean of the class means
-
-
-def centring(task_wise: Chain) -> Centring | None:
-    """Return the `Centring` of a chain, or None if the chain needs more than inner products."""
-    names = [step.name for step in task_wise]
-    normalise = names[1:] == ["E"]
-    if names[:1] in ([], ["Mn"], ["Ma"], ["Mc"]) and (normalise or len(names) < 2):
-        return Centring(names[:1] == ["Mn"], names[:1] == ["Ma"], normalise, names[:1] == ["Mc"])
-    return None
-
-
-def centred_apart(gram: Array, supports: int, normalise: bool) -> Array:
-    """Subtract the means of supports and queries on both sides of Gram matrices [R, N, N]; optionally unit length.
-
-    To avoid cancellation, subtract the mean of the task first. A row that is zero up to rounding becomes zero.
-    """
-    xp = array_namespace(gram)
-    for _ in range(2):  # rows, then columns
-        parts = gram[..., :supports, :], gram[..., supports:, :]
-        gram = xp.concat([part - xp.mean(part, axis=-2, keepdims=True) for part in parts], axis=-2)
-        gram = xp.matrix_transpose(gram)
-    return _unit_length(gram) if normalise else gram
-
-
-def centred_by_classes(gram: Array, labels: Array, normalise: bool) -> Array:
-    """Subtract the centre of Mc on both sides of Gram matrices [R, N, N]; the first l rows are supports, labels [R, l].
-
-    To avoid cancellation, subtract the mean of the task first. A row that is zero up to rounding becomes zero.
-    """
-    xp = array_namespace(gram)
-    along = class_centre(labels, gram) @ gram  # [R, 1, N]: inner products of the centre with all rows
-    square = along @ xp.matrix_transpose(class_centre(labels, gram))  # [R, 1, 1]
-    gram = gram - along - xp.matrix_transpose(along) + square
-    return _unit_length(gram) if normalise else gram
-
-
-def class_centre(labels: Array, rows: Array) -> Array:
-    """Weights [..., 1, N] of the rows [..., N, d], supports first, in the mean of the class means.
-
-    The mean of all rows counts as one more support of each class, because the mean of a few supports is noisy.
-    """
-    xp = array_namespace(rows)
-    of_supports, of_mean = class_weights(labels, rows)
-    of_queries = xp.zeros_like(rows[..., labels.shape[-1] :, 0])[..., None, :]
-    return xp.concat([of_supports, of_queries], axis=-1) + of_mean / rows.shape[-2]
-
-
-def class_weights(labels: Array, like: Array) -> tuple[Array, Array]:
-    """Weights of the supports [..., 1, l] and of the mean of all rows [..., 1, 1] in the mean of the class means."""
-    xp = array_namespace(like)
-    member = one_hot(labels, int(xp.max(labels)) + 1, like)  # [..., way, l]
-    share = 1.0 / (xp.sum(member, axis=-1, keepdims=True) + 1.0)  # [..., way, 1]
-    return xp.mean(member * share, axis=-2, keepdims=True), xp.mean(share, axis=-2, keepdims=True)
-
-
-def _unit_length(gram: Array) -> Array:
-    xp = array_namespace(gram)
-    squares = xp.linalg.diagonal(gram)  # [R, N]
-    some = squares > 4 * xp.finfo(gram.dtype).eps * xp.mean(squares, axis=-1, keepdims=True)
-    length = xp.sqrt(xp.where(some, squares, xp.ones_like(squares)))
-    scale = xp.where(some, 1.0 / length, xp.zeros_like(length))
-    return gram * scale[..., None] * scale[..., None, :]
 
 
 @dataclass(frozen=True)
@@ -176,7 +115,7 @@ def run(
     *,
     supports: int | None = None,
     labels: Array | None = None,
-    base_mean: BaseMean | None = None,
+    base: BaseStatistics | None = None,
     statistics: Sequence[tuple[Array, Array | None]] | None = None,
     what: str = "row",
     first: int | NDArray[np.integer[Any]] = 0,
@@ -193,8 +132,8 @@ def run(
         The number of supports, which come first among the rows of a task; Ma and B need it.
     labels : array of shape (..., l), optional
         Classes of the supports, 0 .. way-1; Mc needs them.
-    base_mean : callable, optional
-        Returns the mean of the base classes after the steps before Mb.
+    base : BaseStatistics, optional
+        What Mb and Wb use of the base classes, as `base_statistics` returns it.
     statistics : sequence of (shift, scale), optional
         Means and scales of an earlier run, to be used again.
     what : str
@@ -245,26 +184,31 @@ def run(
                 x = bpa.transform(x)
             case "W":
                 x = whitened(x, step.beta)
+            case "Wb" if base is None:
+                raise InputError("the step Wb needs features of the base classes; give them, or leave Wb out.")
+            case "Wb":
+                assert base is not None
+                x = x @ xp.asarray(base.whitening(tuple(steps[:i]), step.beta), dtype=x.dtype, device=device(x))
             case _:  # Mn, Mb, Mc, Z
                 if statistics is not None:
                     shift, scale = statistics[len(kept)]
                 else:
-                    shift, scale = _statistics(x, step, tuple(steps[:i]), base_mean, labels)
+                    shift, scale = _statistics(x, step, tuple(steps[:i]), base, labels)
                 kept.append((shift, scale))
                 x = x - shift if scale is None else (x - shift) / scale
     return Prepared(x, tuple(kept), zero_rows)
 
 
 def _statistics(
-    x: Array, step: Step, before: Chain, base_mean: BaseMean | None, labels: Array | None
+    x: Array, step: Step, before: Chain, base: BaseStatistics | None, labels: Array | None
 ) -> tuple[Array, Array | None]:
     xp = array_namespace(x)
     if step.name == "Mc":
         return class_centre(labels, x) @ x, None
     if step.name == "Mb":
-        if base_mean is None:
+        if base is None:
             raise InputError("the step Mb needs the base classes; give them, or use Mn, the mean of the task.")
-        return xp.asarray(np.array(base_mean(before)), dtype=x.dtype, device=device(x)), None
+        return xp.asarray(np.array(base.mean(before)), dtype=x.dtype, device=device(x)), None
     shift = xp.mean(x, axis=-2, keepdims=True)
     if step.name == "Mn":
         return shift, None
@@ -289,19 +233,15 @@ def refuse_negative(x: Array, what: str, first_row: int | NDArray[np.integer[Any
     )
 
 
-def base_mean_of(means: Mapping[str, NDArray[Any]], base: FeatureBank | None) -> BaseMean:
-    """Return the function that gives Mb its mean: a stored mean if there is one, else the mean of a base bank."""
+def base_statistics(means: Mapping[str, NDArray[Any]], base: FeatureBank | None) -> BaseStatistics:
+    """Return what chains use of the base classes: stored means where there are some, else those of a base bank."""
 
-    def base_mean(before: Chain) -> NDArray[Any]:
-        prefix = spell(before)
-        if any(step.name in OF_TASK for step in before):
-            raise InputError(
-                f"Mb cannot follow {prefix!r}: after a step that uses the task, the base classes have no mean."
-            )
+    def mean(before: Chain) -> NDArray[Any]:
+        prefix = _before("Mb", before)
         if prefix in means:
             return means[prefix]
         if base is not None:
-            rows = base_after(base, before, base_mean).features
+            rows = base_after(base, before, statistics).features
             return np.asarray(np.mean(rows, axis=0, dtype=np.float64), dtype=np.float32)
         known = f" (it has the mean after {', '.join(repr(p) for p in means)})" if means else ""
         raise InputError(
@@ -309,23 +249,54 @@ def base_mean_of(means: Mapping[str, NDArray[Any]], base: FeatureBank | None) ->
             "Give the base features (base=, --base FILE), or use Mn, the mean of the task."
         )
 
-    return base_mean
+    def whitening(before: Chain, shrinkage: float) -> NDArray[Any]:
+        prefix = _before("Wb", before)
+        if base is None or not has_classes(base):
+            held = "" if base is None else " of several classes, some with two rows or more"
+            raise InputError(
+                f"the step Wb after {prefix!r} needs features of the base classes{held}. "
+                "Give them (base=, --base FILE), or leave Wb out."
+            )
+        rows = base_after(base, before, statistics)
+        known = _WHITENING.setdefault(rows, {})
+        if shrinkage not in known:
+            known[shrinkage] = within_classes(rows.features, rows.labels, shrinkage)
+        return known[shrinkage]
+
+    statistics = BaseStatistics(mean, whitening)
+    return statistics
 
 
-def base_after(base: FeatureBank, steps: Chain, base_mean: BaseMean) -> FeatureBank:
+def _before(step: str, before: Chain) -> str:
+    """Write the chain before a step that uses the base classes; refuse one that has used the task."""
+    prefix = spell(before)
+    if any(each.name in OF_TASK for each in before):
+        raise InputError(
+            f"{step} cannot follow {prefix!r}: a step that uses the task leaves the base classes without a counterpart."
+        )
+    return prefix
+
+
+def has_classes(base: FeatureBank) -> bool:
+    """Whether a base bank shows how rows of one class differ, which Wb needs: several classes, one with two rows."""
+    return base.classes > 1 and len(base.labels) > base.classes
+
+
+def base_after(base: FeatureBank, steps: Chain, statistics: BaseStatistics) -> FeatureBank:
     """Return a base bank after the row-wise part of a chain; the same object if nothing changes."""
     row_wise, _ = split(steps)
     if not row_wise:
         return base
-    shifts = [base_mean(row_wise[:i]).tobytes() for i, step in enumerate(row_wise) if step.name == "Mb"]
+    shifts = [statistics.mean(row_wise[:i]).tobytes() for i, step in enumerate(row_wise) if step.name == "Mb"]
     key = (spell(row_wise), *shifts)
     known = _BASE_AFTER.setdefault(base, {})
     if key not in known:
-        rows = run(base.features, row_wise, base_mean=base_mean, what="row of the base features").x
+        rows = run(base.features, row_wise, base=statistics, what="row of the base features").x
         known[key] = FeatureBank(rows, base.labels, base.class_names, base.meta)
     return known[key]
 
 
+_WHITENING: WeakKeyDictionary[FeatureBank, dict[float, NDArray[Any]]] = WeakKeyDictionary()
 _BASE_AFTER: WeakKeyDictionary[FeatureBank, dict[tuple[Any, ...], FeatureBank]] = WeakKeyDictionary()
 
 
@@ -364,10 +335,10 @@ def apply(task: Task, chain: str, means: Mapping[str, NDArray[Any]] | None = Non
     """
     xp = array_namespace(task.support, task.query)
     both = xp.concat([task.support, task.query], axis=-2)  # [R, N, d]
-    steps, base_mean = parse(chain), base_mean_of(means or {}, task.base)
-    done = run(both, steps, supports=task.supports, labels=task.labels, base_mean=base_mean)
+    steps, statistics = parse(chain), base_statistics(means or {}, task.base)
+    done = run(both, steps, supports=task.supports, labels=task.labels, base=statistics)
     warn_of_zero_rows(done.zero_rows)
-    base = None if task.base is None else base_after(task.base, steps, base_mean)
+    base = None if task.base is None else base_after(task.base, steps, statistics)
     support, query = done.x[..., : task.supports, :], done.x[..., task.supports :, :]
     return replace(task, support=support, query=query, base=base)
 

@@ -1,8 +1,12 @@
-"""Shrunken whitening, the step W of a chain: directions in which rows differ much are shortened."""
+"""Shrunken whitening, the steps W and Wb of a chain: directions in which rows differ much are shortened."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 from array_api_compat import array_namespace, device
+from numpy.typing import NDArray
 
 from sinkshot.arrays import Array
 
@@ -33,6 +37,16 @@ def whitening(x: Array, shrinkage: float) -> Array:
     turned = xp.matrix_transpose(directions)
     plain = xp.eye(x.shape[-1], dtype=x.dtype, device=device(x))
     return (directions * _shorter(values, centred, shrinkage)) @ turned + plain
+
+
+def within_classes(x: NDArray[Any], labels: NDArray[np.integer[Any]], shrinkage: float) -> NDArray[np.float32]:
+    """Return the matrix [d, d] of `whitening` for rows [N, d] less the mean of their class, labels [N]."""
+    classes, codes = np.unique(labels, return_inverse=True)
+    rows = np.asarray(x, dtype=np.float64)
+    sums = np.zeros((len(classes), rows.shape[1]))
+    np.add.at(sums, codes, rows)
+    within = rows - (sums / np.bincount(codes)[:, None])[codes]
+    return np.asarray(whitening(within, shrinkage), dtype=np.float32)
 
 
 def _shorter(values: Array, centred: Array, shrinkage: float) -> Array:

@@ -9,7 +9,7 @@ import pytest
 
 import sinkshot
 from sinkshot import METHODS, Recipe, Task
-from sinkshot.preprocess import apply, base_after, base_mean_of, parse, split
+from sinkshot.preprocess import apply, base_after, base_statistics, parse, split
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.slow
@@ -36,7 +36,7 @@ def task_of(name, bank, base, drawn, array):
     ready = apply(given, method.preprocess, bank.base)
     if not method.features:
         return ready
-    return replace(ready, base=base_after(base, split(parse(method.preprocess))[0], base_mean_of(bank.base, base)))
+    return replace(ready, base=base_after(base, split(parse(method.preprocess))[0], base_statistics(bank.base, base)))
 
 
 @pytest.mark.parametrize("protocol", ["balanced", "dirichlet", pytest.param("open-set", marks=pytest.mark.long)])

@@ -141,7 +141,7 @@ def differences(one: StoredResult, other: StoredResult, cell: str) -> Iterator[D
 def has_own(stored: StoredResult) -> bool:
     """Whether a result uses the default preprocessing of its method."""
     method = methods.METHODS[stored.method]
-    return stored.preprocess in (method.preprocess, method.without_base)
+    return stored.preprocess in method.chains
 
 
 def changed(stored: StoredResult) -> dict[str, object]:

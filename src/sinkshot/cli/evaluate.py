@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from itertools import combinations
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -75,7 +76,10 @@ def evaluate(
     if of_group:
         recipe.draw(bank.labels, 0, 1, bank.class_names)  # a bad recipe fails here, once for all methods
     how = {"preprocess": preprocess, "base": base_bank, "device": device, "engine": engine}
-    results, skipped, stopped = measure(bank, recipe, {name: how | hyper[name] for name in names}, of_group)
+    each = {name: how | hyper[name] for name in names}
+    if base is None and preprocess is None and (beside := base_beside(features, bank)) is not None:
+        each |= {name: each[name] | {"base": beside} for name in names if registry.get(name).with_base}
+    results, skipped, stopped = measure(bank, recipe, each, of_group)
     if skipped and not results and not stopped:
         raise InputError(f"none of the methods can run on this bank; {names[0]}: {skipped[names[0]]}")
     if results:
@@ -85,6 +89,18 @@ def evaluate(
         finished = ", ".join(f"{r.method} {r.episodes:,} of {episodes:,}" for r in results) or "nothing"
         say(f"interrupted; the results above are from: {finished} episodes")
         raise typer.Exit(exit_code())
+
+
+def base_beside(features: str, bank: FeatureBank) -> FeatureBank | None:
+    """Load the base classes of the same network from beside a bank: `cub_wrn-28-10_base` for `cub_wrn-28-10_novel`."""
+    path = Path(features)
+    stem, _, split = path.stem.rpartition("_")
+    beside = path.with_name(f"{stem}_base{path.suffix}")
+    network = bank.meta.get("weights_sha256")
+    if not stem or split == "base" or network is None or not beside.is_file():
+        return None
+    base = load(beside)
+    return base if base.meta.get("weights_sha256") == network else None
 
 
 def measure(
@@ -141,13 +157,13 @@ def hyper_parameters(names: list[str], settings: list[str]) -> dict[str, dict[st
 
 def notes(results: list[Result], preprocess: str | None) -> list[str]:
     """Say what was used without being asked for: base means or features, or a fallback preprocessing."""
-    own = {r.method: registry.get(r.method).preprocess for r in results}
+    own = {r.method: registry.get(r.method) for r in results}
     taken = [note for r in results for note in r.notes]
     return taken + [
-        f"{r.method}: {own[r.method]} needs the mean of the base classes, which is unknown; "
+        f"{r.method}: {own[r.method].preprocess} needs the mean of the base classes, which is unknown; "
         f"{r.preprocess or 'no preprocessing'} is used instead. Give --base FEATURES to use it."
         for r in results
-        if preprocess is None and r.preprocess != own[r.method]
+        if preprocess is None and r.preprocess not in (own[r.method].preprocess, own[r.method].with_base)
     ]
 
 

@@ -37,8 +37,7 @@ def methods(
         return
     console = out()
     for m in sorted(METHODS.values(), key=lambda m: (m.transductive, m.name)):
-        chain = m.preprocess or "no preprocessing"
-        chain = chain if m.without_base == m.preprocess else f"{chain}, else {m.without_base}"
+        chain = ", else ".join(each or "no preprocessing" for each in m.chains)
         hyper = " ".join(f"{k}={written(v)}" for k, v in m.hyper.items()) or "none"
         console.print(f"{m.name}  ({'; '.join([kind(m), chain, *traits(m)])})", style="bold")
         console.print(f"    {m.summary}\n    {m.reference}\n    --set: {hyper}\n", soft_wrap=True)
@@ -88,6 +87,7 @@ def facts(method: Method) -> dict[str, Any]:
         "transductive": method.transductive,
         "preprocess": method.preprocess,
         "without_base": method.without_base,
+        "with_base": method.with_base or method.preprocess,
         "hyper": method.hyper,
         "imbalanced": dict(method.imbalanced),
         "assumes_balance": method.balanced,

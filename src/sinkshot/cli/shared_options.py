@@ -87,7 +87,7 @@ Features = Annotated[
     typer.Argument(metavar="FEATURES", help="Feature bank: a file, a folder or address of parts, or a bundled name."),
 ]
 Labels = Annotated[Path | None, typer.Option(help="Labels for an .npy file.")]
-Base = Annotated[Path | None, typer.Option(help="Feature bank of the base classes, for Mb steps.")]
+Base = Annotated[Path | None, typer.Option(help="Feature bank of the base classes, for Mb and Wb steps.")]
 ExtractWorkers = Annotated[int | None, typer.Option("--workers", help="Encode in N processes; writes a bank in parts.")]
 LabelWorkers = Annotated[
     int | None, typer.Option("--workers", help="Encode and label in N processes; writes answers in parts.")

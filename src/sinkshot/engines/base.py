@@ -40,7 +40,7 @@ class Engine(ABC):
         self.seconds = dict.fromkeys(STAGES, 0.0)
         self.zero_rows = 0
         self.row_wise, self.task_wise = preprocess.split(job.steps)
-        self.base_mean = preprocess.base_mean_of(job.means, job.base)
+        self.base_statistics = preprocess.base_statistics(job.means, job.base)
         self.lock, self.threads = Lock(), self._threads()
 
     @property
@@ -121,7 +121,7 @@ class Engine(ABC):
         if self.on_host and features.nbytes > LARGE:
             self._check_rows(features)
             return None
-        done = preprocess.run(features, self.row_wise, base_mean=self.base_mean)
+        done = preprocess.run(features, self.row_wise, base=self.base_statistics)
         self.zero_rows += done.zero_rows
         self._check_range(done.x)
         return self._laid_out(done.x)
@@ -130,7 +130,7 @@ class Engine(ABC):
         """Send all rows through the chain for its errors and warnings, block by block, and keep none."""
         extremes = []
         for part in blocks(*features.shape):
-            done = preprocess.run(features[part], self.row_wise, base_mean=self.base_mean, first=part.start)
+            done = preprocess.run(features[part], self.row_wise, base=self.base_statistics, first=part.start)
             self.zero_rows += done.zero_rows
             extremes.append((done.x.min(), done.x.max()))
         self._check_range(np.array(extremes))
@@ -141,7 +141,7 @@ class Engine(ABC):
             both = np.hstack([chunk.support, chunk.query])  # [R, N]
             drawn, places = np.unique(both, return_inverse=True)
             features = self._array(self.job.bank.features[drawn]) if self.in_parts else self._features()[drawn]
-            done = preprocess.run(features, self.row_wise, base_mean=self.base_mean, first=drawn)
+            done = preprocess.run(features, self.row_wise, base=self.base_statistics, first=drawn)
             if self.in_parts:
                 self._check_range(done.x)
                 with self.lock:

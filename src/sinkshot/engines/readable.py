@@ -19,7 +19,7 @@ class ReadableEngine(Engine):
 
     def _rows(self) -> Array | None:
         if self.job.method.features and self.job.base is not None:
-            self.base = preprocess.base_after(self.job.base, self.row_wise, self.base_mean)
+            self.base = preprocess.base_after(self.job.base, self.row_wise, self.base_statistics)
         return super()._rows()
 
     def _chunk_size(self) -> int:
@@ -31,7 +31,7 @@ class ReadableEngine(Engine):
             both = self._array(np.hstack([chunk.support, chunk.query]))  # [R, N]
             supports, labels = chunk.support.shape[1], self._array(chunk.support_labels)
             done = preprocess.run(
-                rows[both], self.task_wise, supports=supports, labels=labels, base_mean=self.base_mean
+                rows[both], self.task_wise, supports=supports, labels=labels, base=self.base_statistics
             )
             with self.lock:
                 self.zero_rows += done.zero_rows

@@ -24,7 +24,7 @@ class PreprocessedEstimator(BaseEstimator):  # type: ignore[misc]
     def _fit_chain(self, x: Rows) -> Rows:
         """Check rows [n, d], apply the chain, and keep its means and scales."""
         steps = chain.parse(self.preprocess)
-        prepared = _run(x, steps, base_mean=self._base_mean(steps, x.shape[1]))
+        prepared = _run(x, steps, base=self._base_statistics(steps, x.shape[1]))
         self.chain_, self.statistics_ = steps, prepared.statistics
         return np.asarray(prepared.x)
 
@@ -34,14 +34,14 @@ class PreprocessedEstimator(BaseEstimator):  # type: ignore[misc]
         x = validate_data(self, X, reset=False, **FORM)
         return np.asarray(_run(x, self.chain_, statistics=self.statistics_).x)
 
-    def _base_mean(self, steps: chain.Chain, width: int) -> chain.BaseMean | None:
+    def _base_statistics(self, steps: chain.Chain, width: int) -> chain.BaseStatistics | None:
         if self.base is None or not chain.needs_base(steps):
             return None
         base = check_array(self.base, input_name="base", **FORM)
         if base.shape[1] != width:
             raise InputError(f"base has {base.shape[1]} columns and X has {width}; both must come from one backbone.")
         refuse_unusable(base, steps, "base")
-        return chain.base_mean_of({}, FeatureBank(base, np.zeros(len(base), dtype=np.int64), ("base",)))
+        return chain.base_statistics({}, FeatureBank(base, np.zeros(len(base), dtype=np.int64), ("base",)))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -160,9 +160,9 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return rows [n, d] after the row-wise part of the chain, and the task after the whole chain."""
         refuse_unusable(x, steps, "X")
         base = self._base_bank(steps, x.shape[1])
-        base_mean = chain.base_mean_of({}, base)
+        statistics = chain.base_statistics({}, base)
         row_wise, task_wise = chain.split(steps)
-        done = chain.run(x, row_wise, base_mean=base_mean)
+        done = chain.run(x, row_wise, base=statistics)
         chain.warn_of_zero_rows(done.zero_rows)
         self._row_wise, self._statistics = row_wise, done.statistics
         rows = np.asarray(done.x)
@@ -170,7 +170,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         order = np.argsort(~labels.labelled, kind="stable")  # outsiders count as part of the pool
         codes = labels.codes[labels.labelled]
         ordered, nearest = task_rows(neighbours, rows, order, task_wise, codes)
-        behind = None if base is None else chain.base_after(base, steps, base_mean)
+        behind = None if base is None else chain.base_after(base, steps, statistics)
         support, query = ordered[None, :supports], ordered[None, supports:]
         return rows, Task(support, codes[None], query, len(self.classes_), behind, nearest)
 

@@ -30,7 +30,7 @@ class Method:
         From Task to Scores, with keyword hyper-parameters.
     transductive, preprocess, without_base, reference
         As in `sinkshot.register`.
-    random, gram, fused, balanced, features, ordered, open_set, rejects, least_shots
+    random, gram, fused, balanced, features, ordered, open_set, rejects, least_shots, with_base
         As in `sinkshot.register`.
     imbalanced, fixed : mapping
         As in `sinkshot.register`.
@@ -62,8 +62,14 @@ class Method:
     open_set: bool = False  # differs from another method only in its unknown score
     rejects: bool = False  # its unknown score is a probability
     least_shots: int = 1  # minimum number of supports per class
+    with_base: str = ""  # default chain with features of the base classes, if another
     imbalanced: Mapping[str, Any] = field(default_factory=dict)  # the authors' constants for unequal query sizes
     fixed: Mapping[str, Any] = field(default_factory=dict)  # hyper-parameters that are fixed under this name
+
+    @property
+    def chains(self) -> tuple[str, ...]:
+        """Default chains: with features of the base classes, with their mean, without; each once."""
+        return tuple(dict.fromkeys([self.with_base or self.preprocess, self.preprocess, self.without_base]))
 
     @property
     def summary(self) -> str:
@@ -155,6 +161,7 @@ def register(
     preprocess: str,
     reference: str,
     without_base: str | None = None,
+    with_base: str = "",
     random: bool = False,
     gram: bool = False,
     fused: str = "",
@@ -181,6 +188,8 @@ def register(
         Where it was published.
     without_base : str, optional
         The default chain if nothing is known about the base classes.
+    with_base : str, optional
+        The default chain if features of several base classes are at hand, not only their mean.
     random : bool
         Whether its published form draws random numbers.
     gram : bool
@@ -248,6 +257,7 @@ def register(
             open_set=open_set,
             rejects=rejects,
             least_shots=least_shots,
+            with_base=with_base,
             imbalanced=imbalanced or {},
             fixed=fixed,
         )

@@ -66,6 +66,7 @@ Spreading = Callable[[Array], Array]
     transductive=True,
     preprocess="PEMbE",
     without_base="PEMcE",
+    with_base="PEMbEWbE",
     gram=True,
     fused="sinkshot",
     rejects=True,

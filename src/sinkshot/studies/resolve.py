@@ -172,9 +172,12 @@ def _resolve(cell: Cell, source: BankSource, catalogue: Catalogue, device: str, 
 def needs_base(cell: Cell, bank: FeatureBank) -> bool:
     """Whether a cell uses features of the base classes, or a mean of theirs that its bank does not hold."""
     method = methods.get(cell.method)
+    if cell.preprocess is None and method.with_base:
+        return True
     steps = preprocess.parse(method.preprocess if cell.preprocess is None else cell.preprocess)
     before = [preprocess.spell(steps[:position]) for position, step in enumerate(steps) if step.name == "Mb"]
-    return method.features or any(prefix not in bank.base for prefix in before)
+    features = method.features or preprocess.needs_base_features(steps)
+    return features or any(prefix not in bank.base for prefix in before)
 
 
 def _engine(job: Job, device: str, on_cluster: bool) -> tuple[str, str]:
@@ -188,11 +191,12 @@ def _engine(job: Job, device: str, on_cluster: bool) -> tuple[str, str]:
 
 def _base_hash(job: Job) -> str | None:
     """Hash the means of the base classes, or the whole bank of them, that the job uses."""
-    means = preprocess.base_mean_of(job.means, job.base)
-    used = [job.base.content_hash().encode()] if job.base is not None and job.method.features else []
+    statistics = preprocess.base_statistics(job.means, job.base)
+    features = job.method.features or preprocess.needs_base_features(job.steps)
+    used = [job.base.content_hash().encode()] if job.base is not None and features else []
     for position, step in enumerate(job.steps):
         if step.name == "Mb":
-            used.append(means(job.steps[:position]).tobytes())
+            used.append(statistics.mean(job.steps[:position]).tobytes())
     return hashlib.sha256(b"".join(used)).hexdigest()[:16] if used else None
 
 
