@@ -15,12 +15,13 @@ from sinkshot import METHODS, Recipe, Task
 from sinkshot.methods import _tim, adaptive_manifold, distribution_calibration, ilpc
 from sinkshot.methods._adam import adam
 from sinkshot.methods._manifold import rows_of, start_of
+from sinkshot.methods._spectral import by_gram_schmidt
 from sinkshot.preprocess import apply
 
 torch = pytest.importorskip("torch")
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from sinkshot.kernels import torch_graphs  # noqa: E402
+from sinkshot.kernels import eigh_cuda, torch_graphs  # noqa: E402
 from sinkshot.kernels.ilpc_torch import Descent  # noqa: E402
 from sinkshot.kernels.lbfgs_torch import minimise  # noqa: E402
 from sinkshot.kernels.manifold_torch import Manifold  # noqa: E402
@@ -192,3 +193,37 @@ def test_the_manifold_moves_as_in_the_readable_code(bank, shot, k, spread, alpha
     slope = partial(_tim.slope_by_logits, member=member, settings=settings)
     moving = Manifold(x, first, k, spread, settings.temperature, settings.lr, slope)
     np.testing.assert_allclose(moving.descend(25).cpu().numpy(), wanted, atol=2e-6)
+
+
+def symmetric(count, rows):
+    made = torch.randn((count, rows, rows), dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    return made + made.mT
+
+
+def test_a_batch_of_eigenvectors_that_cusolver_refuses_is_computed_on_the_cores(monkeypatch):
+    """Tensors of the CPU stand in for those of a GPU, whose library does not know them."""
+    monkeypatch.setattr(eigh_cuda, "_REFUSED", [])
+    given = symmetric(7, 40)
+    with pytest.warns(RuntimeWarning, match="the CPU computes them"):
+        values, vectors = eigh_cuda.eigh(given)
+    torch.testing.assert_close(values, torch.linalg.eigvalsh(given))
+    torch.testing.assert_close(vectors @ (values[..., None] * vectors.mT), given)
+    eigh_cuda.eigh(given)  # no second try, and no second warning
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize(("count", "rows"), [(3, 20), (1, 90), (50, 33), (40, 175)])
+def test_eigenvectors_of_a_batch_on_a_gpu_are_those_of_the_cpu(count, rows):
+    given = symmetric(count, rows)
+    values, vectors = (part.cpu() for part in eigh_cuda.eigh(given.cuda()))
+    torch.testing.assert_close(values, torch.linalg.eigvalsh(given))
+    torch.testing.assert_close(vectors @ (values[..., None] * vectors.mT), given)
+    assert not eigh_cuda._REFUSED
+
+
+def test_columns_made_orthonormal_by_hand_span_what_those_of_qr_span():
+    columns = torch.randn((5, 30, 4), dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    columns[2, :, 3] = columns[2, :, 0] - 2 * columns[2, :, 1]  # depends on the others
+    found, wanted = by_gram_schmidt(columns), torch.linalg.qr(columns)[0]
+    wanted[2, :, 3] = 0
+    torch.testing.assert_close(found @ found.mT, wanted @ wanted.mT)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from sinkshot.bank import FeatureBank
 from sinkshot.errors import number, whole
+from sinkshot.methods._spectral import eigh, orthonormal
 from sinkshot.methods.algebra import by_query, one_hot, softmax
 from sinkshot.methods.priors import Prior, column_targets
 from sinkshot.methods.registry import register
@@ -88,7 +89,7 @@ def bavardage(
         size = xp.sum(share, axis=-1, keepdims=True)  # [R, way, 1]
         means = (share @ stretched) / (shrinkage + size)
         between = xp.matrix_transpose(means[..., 1:, :] - means[..., :1, :])  # [R, m, way - 1]
-        basis = xp.linalg.qr(between)[0]
+        basis = orthonormal(between)
         distances = squared_distances(means @ basis, stretched @ basis)  # [R, way, N]
         expected = digamma(concentration + size - shots) if known is None else known  # log share, up to a constant
         share = with_supports(expected - 0.5 * (temperature * distances + (task.way - 1) / (shrinkage + size)))
@@ -104,14 +105,14 @@ def _directions(task: Task, limit: float, scatter: float) -> tuple[Array, Array]
     xp = array_namespace(task.support, task.query)
     x = xp.concat([task.support, task.query], axis=-2)  # [R, N, d]
     inverse = xp.asarray(_precision(task, scatter), dtype=x.dtype, device=device(x))  # [d, d]
-    values, w = xp.linalg.eigh(x @ xp.matrix_transpose(x))
+    values, w = eigh(x @ xp.matrix_transpose(x))
     kept = min(x.shape[-2:])
     values, w = values[..., None, -kept:], w[..., -kept:]  # [R, 1, m], [R, N, m]
     lost = values <= xp.finfo(x.dtype).eps * x.shape[-2] * values[..., -1:]  # directions that the rows do not have
     s = xp.sqrt(xp.where(lost, xp.ones_like(values), values))
     w = xp.where(lost, xp.zeros_like(w), w)
     u = xp.matrix_transpose(x) @ (w / s)  # [R, d, m]
-    precision, v = xp.linalg.eigh(xp.matrix_transpose(u) @ (inverse @ u))
+    precision, v = eigh(xp.matrix_transpose(u) @ (inverse @ u))
     rows = w * s
     stretch = xp.clip(xp.sqrt(xp.clip(precision, min=0.0)), max=limit)  # [R, m]
     return rows, (rows @ v) * stretch[..., None, :]

@@ -12,7 +12,7 @@ from array_api_compat import array_namespace, device
 
 from sinkshot.errors import number, whole
 from sinkshot.methods._sinkhorn import balance, gibbs
-from sinkshot.methods._spectral import left_singular
+from sinkshot.methods._spectral import eigh, left_singular
 from sinkshot.methods.algebra import by_query, rows_of
 from sinkshot.methods.priors import Prior, column_targets
 from sinkshot.methods.registry import register
@@ -82,7 +82,7 @@ def ease(task: Task, dimensions: int = 40, rank: int = 5, contrast: float = 100.
     others = 1.0 - xp.eye(count, dtype=u.dtype, device=device(u))
     similar = _normalised(xp.abs(main @ xp.matrix_transpose(main)) * others)  # [R, N, N]
     apart = contrast * _normalised(others) - similar
-    _, vectors = xp.linalg.eigh(xp.matrix_transpose(x) @ (apart @ x))  # ascending
+    _, vectors = eigh(xp.matrix_transpose(x) @ (apart @ x))  # ascending
     mapped = run(x @ vectors[..., : min(dimensions, u.shape[-1])], parse("E")).x
     return Task(mapped[..., : task.supports, :], task.labels, mapped[..., task.supports :, :], task.way)
 

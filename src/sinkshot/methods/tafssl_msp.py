@@ -9,6 +9,7 @@ from __future__ import annotations
 from array_api_compat import array_namespace
 
 from sinkshot.errors import number, unknown_name, whole
+from sinkshot.methods._spectral import eigh
 from sinkshot.methods.algebra import by_query, one_hot, softmax
 from sinkshot.methods.registry import register
 from sinkshot.task import Array, Scores, Task
@@ -82,7 +83,7 @@ def project(task: Task, basis: str, dimensions: int) -> tuple[Array, Array]:
     query = task.query - xp.mean(task.query, axis=-2, keepdims=True)
     x = unit(xp.concat([support, query], axis=-2))  # [R, N, d]
     seen = x - xp.mean(x, axis=-1, keepdims=True) if basis == "ica" else x
-    values, vectors = xp.linalg.eigh(seen @ xp.matrix_transpose(seen))  # U and squared singular values, ascending
+    values, vectors = eigh(seen @ xp.matrix_transpose(seen))  # U and squared singular values, ascending
     kept = min(whole("dimensions", dimensions, 1), *x.shape[-2:])
     values, vectors = values[..., None, -kept:], vectors[..., -kept:]  # [R, 1, k], [R, N, k]
     digits = xp.finfo(x.dtype).eps * x.shape[-2]
