@@ -50,7 +50,7 @@ class Kind:
     way: int = 5
     query: int = 15
     options: tuple[tuple[str, float], ...] = ()  # alpha, ratio
-    chain: str = "PEMbE"
+    chain: str = "PEMbEWbE"
     part: float = 1.0  # of the episodes: large pools need fewer
 
     @property
@@ -95,14 +95,14 @@ class Tasks:
     parts: list[tuple[GramTask, NDArray[Any]]]  # with the labels of the queries [R, q], -1 for strangers
 
 
-def tasks_of(kind: Kind, bank: FeatureBank, episodes: int, xp: Any) -> Tasks:
+def tasks_of(kind: Kind, bank: FeatureBank, base: FeatureBank | None, episodes: int, xp: Any) -> Tasks:
     """Draw episodes of a kind."""
     count = max(4, round(episodes * kind.part))
     options: dict[str, Any] = dict(kind.options)
     sizes = {"way": kind.way, "shot": kind.shot, "query": kind.query}
     drawn = draw(bank.labels, protocol=kind.protocol, episodes=count, seed=1, **sizes, **options)
     row_wise, task_wise = split(parse(kind.chain))
-    rows = run(bank.features, row_wise, base=base_statistics(bank.base, None)).x
+    rows = run(bank.features, row_wise, base=base_statistics(bank.base, base)).x
     both = np.hstack([drawn.support, drawn.query])
     parts = []
     for begin in range(0, count, AT_ONCE):
@@ -362,11 +362,17 @@ def main() -> None:
     parser.add_argument("--calibrate", action="store_true", help="fit the temperature")
     parser.add_argument("--text", type=Path, help="a bank of signed features")
     given = parser.parse_args()
-    banks = {name: load(ROOT / "data" / "banks" / f"{stem}_validation.safetensors") for name, stem in BANKS.items()}
+    banks, base = (
+        {name: load(ROOT / "data" / "banks" / f"{stem}_{split}.safetensors") for name, stem in BANKS.items()}
+        for split in ("validation", "base")
+    )
     if given.text:
         banks["text"] = load(given.text)
     xp = arrays()
-    all_tasks = [tasks_of(kind, banks[kind.bank], given.episodes, xp) for kind in kinds(given.text is not None)]
+    all_tasks = [
+        tasks_of(kind, banks[kind.bank], base.get(kind.bank), given.episodes, xp)
+        for kind in kinds(given.text is not None)
+    ]
     if given.search:
         search(all_tasks, time.monotonic() + 60 * given.search)
     elif given.calibrate:
