@@ -19,11 +19,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import log_softmax
 
 from sinkshot import FeatureBank, load, open_set
 from sinkshot.arrays import to_numpy
 from sinkshot.calibration import Confidence
 from sinkshot.episodes import draw
+from sinkshot.methods.algebra import rows_of
+from sinkshot.methods.bms import unit
 from sinkshot.methods.sinkshot import solve
 from sinkshot.preprocess import Chain, base_statistics, centred_by_classes, centring, parse, run, split
 from sinkshot.settings.sinkshot import SETTINGS, SinkShotSettings
@@ -265,28 +269,39 @@ def search(all_tasks: list[Tasks], deadline: float) -> None:
         best = sorted([*best, (found, settings)], key=lambda pair: -pair[0])[:6]
 
 
-def calibrate(all_tasks: list[Tasks]) -> None:
-    """Minimise the log loss over the constants of the temperature by coordinate descent."""
-    names = [f"temperature{part}" for part in ("", "_shots", "_way", "_change", "_spread")]
-    closed = [t for t in all_tasks if t.kind.protocol != "open-set"]
+NAMES = [f"temperature{part}" for part in ("", "_shots", "_way", "_change", "_spread")]
 
-    def loss(settings: SinkShotSettings) -> float:
+
+def calibrate(all_tasks: list[Tasks]) -> None:
+    """Minimise the log loss over the constants of the temperature."""
+    found = [of_part(*part) for t in all_tasks if t.kind.protocol != "open-set" for part in t.parts]
+
+    def loss(values: NDArray[Any]) -> float:
         losses = []
-        for tasks in closed:
-            for task, truth in tasks.parts[:4]:
-                p = np.take_along_axis(to_numpy(solve(task, settings).probabilities), truth[..., None], axis=-1)
-                losses.append(-np.log(np.maximum(p, 1e-9)).mean())
+        for logarithms, truth, terms in found:
+            temperature = np.exp(np.maximum(terms @ values, 0.0))[:, None, None]
+            right = np.take_along_axis(log_softmax(logarithms / temperature, axis=-1), truth[..., None], axis=-1)
+            losses.append(-np.maximum(right, np.log(1e-9)).mean())
         return float(np.mean(losses))
 
-    settings, least = SETTINGS, loss(SETTINGS)
-    for step in (0.1, 0.05, 0.02):
-        for name in names * 2:
-            for sign in (1, -1):
-                while (
-                    found := loss(new := replace(settings, **{name: getattr(settings, name) + sign * step}))
-                ) < least:
-                    settings, least = new, found
-        print(step, f"{least:.4f}", {name: round(getattr(settings, name), 3) for name in names}, flush=True)
+    start = np.array([getattr(SETTINGS, name) for name in NAMES])
+    best = minimize(loss, start, method="Nelder-Mead", options={"maxiter": 2000, "xatol": 1e-4, "fatol": 1e-7})
+    print(f"log loss {loss(start):.4f} -> {best.fun:.4f}", dict(zip(NAMES, best.x.round(3).tolist(), strict=True)))
+
+
+def of_part(task: GramTask, truth: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Log probabilities at temperature one [R, q, way], labels [R, q], and what the temperature depends on [R, 5]."""
+    scores = solve(task, replace(SETTINGS, temperature=-99.0))
+    p, known = to_numpy(scores.probabilities), 1.0 - to_numpy(scores.unknown)
+    rows = rows_of(task)
+    first = to_numpy(unit(rows.means(), rows)[1])[..., rows.supports :].argmax(axis=-2)  # [R, q]
+    weight = known / known.sum(axis=1, keepdims=True)
+    stayed = (weight * np.take_along_axis(p, first[..., None], axis=-1)[..., 0]).sum(axis=1)
+    counts = (weight[..., None] * p).sum(axis=1)
+    shots = np.full(len(p), np.log(min(max(rows.supports / task.way, 1.0), 10.0)))
+    way = np.full(len(p), np.log(task.way / 5))
+    terms = [np.ones(len(p)), shots, way, 1.0 - stayed, task.way * (counts**2).sum(axis=1) - 1.0]
+    return np.log(np.maximum(p, 1e-9)), truth, np.stack(terms, axis=1)
 
 
 def arrays() -> Any:
@@ -325,9 +340,6 @@ averaged over steps: 0.0 to -0.3. A kernel exp(beta c) in place of the cosine: 0
 the same spread: 0.0 to -0.2. Rows centred anew by class means: 0.0 to -0.1. The mean of twelve answers with other
 constants: 0.0. A linear map of ten statistics of a class to its size lowers the error of sizes by 3 % at 1 shot and 6
 % at 5. Told the true sizes, the same steps gain 3.7: what is missing is knowledge of the sizes.
-
-The novel classes of the bundled bank were evaluated once more after the last change, balanced, 10,000 episodes: 88.98
-at 1 shot and 92.14 at 5, as before.
 
 After the scale of `unknown` was changed ([how](unknown-choice.md)), novel classes were evaluated once, with constants
 as they are (balanced CIFAR-FS a second time, for its interval). 10,000 episodes, 1 / 5 shots: CIFAR-FS WRN balanced

@@ -5,7 +5,9 @@ shots and 2, 5, 10 and 20 ways, wherever every class has the rows. Episodes are 
 the paired difference is negative and its two-sided p-value, adjusted by Holm for all cells, is under 0.05. The exit
 status is 1 if any is.
 
-    python tools/compare_with_ncm.py data/banks/*_novel.safetensors --episodes 1000 --out cells.csv
+    python tools/compare_with_ncm.py data/banks/*_novel.safetensors --episodes 1000 --workers 2 --out cells.csv
+
+Features of base classes that stand beside a bank are used, as `sinkshot eval` does.
 """
 
 from __future__ import annotations
@@ -13,14 +15,18 @@ from __future__ import annotations
 import argparse
 import csv
 import math
+import os
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 
 import sinkshot
+from sinkshot.cli.evaluate import base_beside
 from sinkshot.progress import ProgressReporter
 from sinkshot.studies.compare import holm
 
@@ -63,9 +69,18 @@ def recipes(bank: sinkshot.FeatureBank, episodes: int, query: int) -> Iterator[t
                     yield column, sinkshot.Recipe(way=way, shot=shot, query=query, episodes=episodes, **settings)  # type: ignore[arg-type]
 
 
-def compared(name: str, bank: sinkshot.FeatureBank, column: str, recipe: sinkshot.Recipe) -> Compared:
+@cache
+def opened(path: Path) -> tuple[sinkshot.FeatureBank, sinkshot.FeatureBank | None]:
+    """Load a bank and the base classes beside it."""
+    bank = sinkshot.load(path)
+    return bank, base_beside(str(path), bank)
+
+
+def compared(path: Path, column: str, recipe: sinkshot.Recipe) -> Compared:
     """Evaluate both methods on the same episodes."""
-    ours, ncm = (100 * sinkshot.evaluate(bank, recipe, method=method).per_episode for method in ("sinkshot", "ncm"))
+    (bank, base), name = opened(path), path.stem
+    ours = 100 * sinkshot.evaluate(bank, recipe, method="sinkshot", base=base).per_episode
+    ncm = 100 * sinkshot.evaluate(bank, recipe, method="ncm").per_episode
     difference = ours - ncm
     error = float(difference.std(ddof=1) / math.sqrt(len(difference)))
     return Compared(name, column, recipe.way, recipe.shot, recipe.query, float(ours.mean()), float(ncm.mean()),
@@ -78,18 +93,19 @@ def main() -> None:
     parser.add_argument("banks", nargs="+", type=Path)
     parser.add_argument("--episodes", type=int, default=1_000)
     parser.add_argument("--query", default="15", help="queries per class, such as 15 or 15,100")
+    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes")
     parser.add_argument("--out", type=Path, help="CSV file of all cells")
     asked = parser.parse_args()
     work = []
     for path in asked.banks:
-        bank = sinkshot.load(path)
         for query in map(int, asked.query.split(",")):
-            work += [(path.stem, bank, *cell) for cell in recipes(bank, asked.episodes, query)]
+            work += [(path, *cell) for cell in recipes(opened(path)[0], asked.episodes, query)]
     cells = []
-    with ProgressReporter() as progress:
+    os.environ["NUMBA_NUM_THREADS"] = "1"  # of each process that is started
+    with ProgressReporter() as progress, ProcessPoolExecutor(asked.workers) as pool:
         bar = progress.bar("cells")
-        for done, one in enumerate(work, 1):
-            cells.append(compared(*one))
+        for done, cell in enumerate(pool.map(compared, *zip(*work, strict=True)), 1):
+            cells.append(cell)
             bar(done, len(work))
     adjusted = holm([cell.p_value for cell in cells])
     if asked.out:

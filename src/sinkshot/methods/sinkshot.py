@@ -23,8 +23,8 @@ weight.
     e. p = Sinkhorn of p: class sums pi sum(known), row sums known, ten passes, ending on rows; p / known.
     f. weights = 1.5 supports + sum known p^2 row, of unit length.
 4.  p = Sinkhorn of exp(9 cosine); b; Sinkhorn again, each as in e.
-5.  Probabilities are p^(1/T) / sum, with log T = 0.38 - 0.154 log shots - 0.094 log(way / 5) + 0.95 (share of queries
-    that are not where step 2 had them nearest) + 0.226 (way sum counts^2 - 1).
+5.  Probabilities are p^(1/T) / sum, with log T = 0.28 - 0.15 log shots - 0.15 log(way / 5) + 1.18 (share of queries
+    that are not where step 2 had them nearest) + 0.25 (way sum counts^2 - 1).
 """
 
 from __future__ import annotations

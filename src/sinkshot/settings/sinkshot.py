@@ -62,11 +62,11 @@ class SinkShotSettings:
     least_within: float = 0.05  # variance of each kind of evidence, where that of both together is one
 
     # temperature of the answer: exp of a sum
-    temperature: float = 0.38  # a constant,
-    temperature_shots: float = -0.154  # times the logarithm of the shots, up to ten,
-    temperature_way: float = -0.094  # times that of a fifth of the way,
-    temperature_change: float = 0.95  # times the share of queries that left their nearest support mean,
-    temperature_spread: float = 0.226  # times the relative variance of the class sizes
+    temperature: float = 0.28  # a constant,
+    temperature_shots: float = -0.15  # times the logarithm of the shots, up to ten,
+    temperature_way: float = -0.15  # times that of a fifth of the way,
+    temperature_change: float = 1.18  # times the share of queries that left their nearest support mean,
+    temperature_spread: float = 0.25  # times the relative variance of the class sizes
 
     def noise_at(self, shots: float) -> float:
         """Factor of the variance of counting at a mean number of shots."""
