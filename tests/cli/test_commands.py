@@ -214,7 +214,7 @@ def interrupted(*words, cwd=None):
 def test_an_interrupted_demo_says_what_was_finished(tmp_path):
     done = interrupted("demo", "--episodes", "10000000", cwd=tmp_path)
     assert done.returncode == 130, done.stderr
-    assert "0 of 7 methods finished" in done.stderr
+    assert "0 of 8 methods finished" in done.stderr
     assert not (tmp_path / "sinkshot-demo.html").exists()
 
 

@@ -32,6 +32,7 @@ ENTRIES: tuple[DemoEntry, ...] = (  # label, method, preprocess, the paper's CIF
     ("soft k-means", "soft-kmeans", None, None),
     ("BMS", "bms", None, (PaperValue(86.93, 0.23), PaperValue(91.18, 0.15))),
     ("BMS*", "bms-star", None, (PaperValue(87.83, 0.22), PaperValue(91.20, 0.15))),
+    ("SinkShot, ours", "sinkshot", None, None),
 )
 
 
