@@ -1,9 +1,11 @@
 """Measure how labelling and extraction grow with the number of workers, one thread each.
 
-Workers run before a measurement begins. Strong growth: the same pool by 1, 2, 4, ... workers. Weak growth: as many rows
-for each worker. A line of JSON for each run.
+Workers run before a measurement begins, and the command itself uses as many threads as there are workers. Strong
+growth: the same pool, or the same images, by 1, 2, 4, ... workers. Weak growth: as many rows or images for each worker,
+with few landmarks, so that the work of a row does not change with the size of the pool. A line of JSON for each run;
+`tools/draw_growth.py` draws them.
 
-    python tools/measure_growth.py work --rows 200000 --each 25000 --images 3000 > growth.jsonl
+    python tools/measure_growth.py work > growth.jsonl
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,9 +28,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 from make_large_pool import make
 
 import sinkshot
+from sinkshot.kernels import landmarks
 from sinkshot.label.in_parts import label_rows, rows_of_bank
+from sinkshot.threads import LIMIT
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+FEW_LANDMARKS = 10_000  # for weak growth
+WARMING = 20_000  # rows of a first pool
 QUIET = {"host": "127.0.0.1", "dashboard_address": None, "memory_limit": 0, "silence_logs": 40}
 
 
@@ -39,11 +46,13 @@ def pool_of(folder: Path, rows: int) -> str:
     return str(path)
 
 
-def labelling(folder: Path, rows: int, scheduler: str) -> dict[str, Any]:
+def labelling(folder: Path, rows: int, scheduler: str, marks: int = landmarks.LANDMARKS) -> dict[str, Any]:
     """Label a pool."""
+    before, landmarks.LANDMARKS = landmarks.LANDMARKS, marks
     found = label_rows(rows_of_bank(pool_of(folder, rows)), method="sinkshot", unknown=0.5, next_count=0, out=None,
                        cache=folder / "cache", scheduler=scheduler)  # fmt: skip
-    return {"seconds": found.summary["seconds"], "counts": found.summary["counts"]}
+    landmarks.LANDMARKS = before
+    return {"landmarks": min(rows, marks), "seconds": found.summary["seconds"], "counts": found.summary["counts"]}
 
 
 def network(folder: Path) -> Path:
@@ -88,7 +97,7 @@ def extraction(folder: Path, images: int, scheduler: str) -> dict[str, Any]:
     listed = datasets.load(photos_of(folder, images), size=64)
     out = folder / "extracted"
     shutil.rmtree(out, ignore_errors=True)
-    part_rows = max(1, images // 64)
+    part_rows = 15  # 64 parts of 960 images
     extract_parts(choice, listed, str(out), part_rows=part_rows, scheduler=scheduler, device="cpu", batch=part_rows)
     return {}
 
@@ -101,34 +110,44 @@ def measured(kind: str, growth: str, size: int, workers: int, run: Callable[[], 
     print(json.dumps(line), flush=True)
 
 
+def measure(folder: Path, workers: int, asked: argparse.Namespace) -> None:
+    """Measure everything with a number of workers."""
+    os.environ[LIMIT] = str(workers)
+    with LocalCluster(n_workers=workers, threads_per_worker=1, env=ONE_THREAD, **QUIET) as cluster:
+        place = cluster.scheduler_address
+        if asked.rows or asked.each:
+            labelling(folder, WARMING, place, WARMING // 2)  # workers load what they need
+        if asked.rows:
+            measured("label", "strong", asked.rows, workers, partial(labelling, folder, asked.rows, place))
+        if asked.each:
+            rows = asked.each * workers
+            measured("label", "weak", rows, workers, partial(labelling, folder, rows, place, FEW_LANDMARKS))
+        if asked.images:
+            extraction(folder, 64, place)
+            measured("extract", "strong", asked.images, workers, partial(extraction, folder, asked.images, place))
+            images = asked.images // 16 * workers
+            measured("extract", "weak", images, workers, partial(extraction, folder, images, place))
+
+
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="where to keep pools and files of the runs")
-    parser.add_argument("--rows", type=int, default=200_000, help="rows of the pool for strong growth; 0: none")
-    parser.add_argument("--each", type=int, default=25_000, help="rows for each worker for weak growth; 0: none")
-    parser.add_argument("--images", type=int, default=3_000, help="images for extraction; 0: none")
+    parser.add_argument("--rows", type=int, default=300_000, help="rows of the pool for strong growth; 0: none")
+    parser.add_argument("--each", type=int, default=50_000, help="rows for each worker for weak growth; 0: none")
+    parser.add_argument("--images", type=int, default=960, help="images for extraction; 0: none")
     parser.add_argument("--workers", default="1,2,4,8,16", help="numbers of workers")
     asked = parser.parse_args()
-    asked.folder.mkdir(parents=True, exist_ok=True)
+    folder = asked.folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
     counts = [int(number) for number in asked.workers.split(",")]
     if max(counts) > (os.cpu_count() or 1):
         print(f"this machine has {os.cpu_count()} cores", file=sys.stderr)
-    folder = asked.folder.resolve()
-    for rows in {20_000, asked.rows, *(asked.each * workers for workers in counts)} - {0}:
-        pool_of(folder, rows)
+    pools = {WARMING, asked.rows, *(asked.each * workers for workers in counts)} - {0}
+    with ProcessPoolExecutor(min(len(pools), os.cpu_count() or 1)) as makers:
+        list(makers.map(partial(pool_of, folder), sorted(pools, reverse=True)))
     for workers in reversed(counts):  # the quickest first: a limit of time cuts the others
-        with LocalCluster(n_workers=workers, threads_per_worker=1, env=ONE_THREAD, **QUIET) as cluster:
-            place = cluster.scheduler_address
-            labelling(folder, 20_000, place)  # workers load what they need
-            if asked.rows:
-                measured("label", "strong", asked.rows, workers, partial(labelling, folder, asked.rows, place))
-            if asked.each:
-                rows = asked.each * workers
-                measured("label", "weak", rows, workers, partial(labelling, folder, rows, place))
-            if asked.images:
-                extraction(folder, 64, place)
-                measured("extract", "strong", asked.images, workers, partial(extraction, folder, asked.images, place))
+        measure(folder, workers, asked)
 
 
 if __name__ == "__main__":

@@ -104,6 +104,30 @@ def test_a_label_file_names_rows_by_number(tmp_path: Path) -> None:
             label(tmp_path / "bank", labels=given)
 
 
+@pytest.mark.parametrize("method", ["sinkshot", "ncm"])
+def test_known_outsiders_are_heard(tmp_path: Path, method: str) -> None:
+    """Rows of two classes without labels, and ten of each known to be outside: rejected as in memory."""
+    bank, truth = made(tmp_path / "bank")
+    known, names = np.where(truth < 3, bank.labels, -1), np.array(NAMES)
+    outside = np.concatenate([np.flatnonzero(truth == code)[-10:] for code in (3, 4)])
+    parts.write(BankContent(bank.features, known, NAMES, {}, {}), tmp_path / "three", store="float16", part_rows=800)
+    (tmp_path / "none.csv").write_text("id,label\n" + "".join(f"{row},_none\n" for row in outside))
+    found = label(tmp_path / "three", labels=tmp_path / "none.csv", method=method, out=tmp_path / "labels")
+    table = in_order(tmp_path / "labels")
+    assert (table.loc[outside, ["label", "source", "unknown"]] == ["_none", "given", 1.0]).all(axis=None)
+    assert found.summary["sources"] == {"given": 26, "accepted": 0, "predicted": ROWS - 26}
+    labels = np.where(known < 0, None, names[known])
+    labels[outside] = "_none"
+    chain = "PE" if method == "ncm" else "PEMcE"
+    model = FewShotClassifier(method, preprocess=chain, unknown=0.5).fit(bank.features, labels)
+    free = np.setdiff1d(np.flatnonzero(known < 0), outside)
+    same = (table["label"].to_numpy() == "") == (model.unknown_ > 0.5)
+    assert same[free].mean() > 0.95
+    rejected = table["label"].to_numpy()[free] == ""
+    if method == "sinkshot":  # nearest class means alone reject nothing
+        assert rejected[truth[free] >= 3].mean() > rejected[truth[free] < 3].mean() + 0.3
+
+
 def test_converted_numbers_of_unlabelled_rows_count_as_such(tmp_path: Path) -> None:
     """A file in which -1 is unlabelled can be converted into parts and labelled."""
     bank, _ = made(tmp_path / "bank")
@@ -145,13 +169,35 @@ def test_a_bank_without_labels_is_refused(tmp_path: Path) -> None:
         label(tmp_path / "none")
 
 
-def test_what_needs_memory_is_refused(tmp_path: Path) -> None:
-    """Exports and data frames do not go to workers."""
+def test_a_saved_classifier_labels_a_bank_in_parts(tmp_path: Path) -> None:
+    """`--save` keeps what was learnt from a sample; `--model` labels every row alone, as it does in memory."""
+    bank, truth = made(tmp_path / "bank")
+    label(tmp_path / "bank", save=tmp_path / "birds.safetensors")
+    model = FewShotClassifier.load(tmp_path / "birds.safetensors")
+    empty = BankContent(bank.features, np.full(ROWS, -1), NAMES, {}, {})
+    parts.write(empty, tmp_path / "new", store="float16", part_rows=700)
+    found = label(tmp_path / "new", model=tmp_path / "birds.safetensors", out=tmp_path / "labels")
+    table = in_order(tmp_path / "labels")
+    np.testing.assert_allclose(np.stack(table["probabilities"]), model.predict_proba(bank.features), atol=1e-5)
+    np.testing.assert_allclose(table["unknown"], model.predict_unknown(bank.features), atol=1e-4)
+    assert np.mean(table["label"] == np.array(NAMES)[truth]) > 0.7
+    assert found.summary["items"] == ROWS == found.summary["sources"]["predicted"]
+    assert (tmp_path / "labels" / "report.html").exists()
+    other = BankContent(bank.features, np.where(np.arange(ROWS) == 5, 0, -1), ("elk",), {}, {})
+    parts.write(other, tmp_path / "other", store="float16", part_rows=700)
+    with pytest.raises(InputError, match="'elk', which is no class of the classifier"):
+        label(tmp_path / "other", model=tmp_path / "birds.safetensors")
+
+
+def test_what_cannot_be_done_in_parts_is_refused(tmp_path: Path) -> None:
+    """Exports of embeddings and data frames, with what to do instead."""
     made(tmp_path / "bank")
-    with pytest.raises(InputError, match="--export"):
+    with pytest.raises(InputError, match="--export folders is for images and texts"):
         label(tmp_path / "bank", export=("folders",))
     with pytest.raises(InputError, match="give --out a folder"):
         label(pandas.DataFrame({"x": [1.0]}), out="s3://bucket/labels")
+    with pytest.raises(InputError, match="give --out a folder"):
+        label(tmp_path, workers=1, export=("folders",), out="s3://bucket/labels")
     with pytest.raises(InputError, match="not a data frame"):
         label(pandas.DataFrame({"x": [1.0]}), workers=1)
 
@@ -181,7 +227,7 @@ def test_images_are_encoded_in_parts(
     given = {"encoder": str(encoder), "size": 16, "unknown": None, "method": "ncm"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sinkshot.parted.work_folder.crew", _no_crew)
-        found = label(photos, workers=1, out=tmp_path / "labels", **given)
+        found = label(photos, workers=1, out=tmp_path / "labels", export=("folders", "huggingface"), **given)
         monkeypatch.setattr("sinkshot.encoders.registry.Encoder.encode", _never, raising=False)
         again = label(photos, workers=1, **given)
     assert found.summary["left_out"] == 1
@@ -190,6 +236,10 @@ def test_images_are_encoded_in_parts(
     same = label(photos, cache=tmp_path / "other", **given).to_frame().set_index("file_name")
     assert np.mean(table["label"].reindex(same.index) == same["label"]) == 1.0
     assert again.summary["counts"] == found.summary["counts"]
+    listed = pandas.read_csv(tmp_path / "labels" / "metadata.csv").set_index("file_name")
+    assert listed["label"].to_dict() == table["label"].to_dict()
+    linked = sorted(path.parent.name for path in (tmp_path / "labels" / "folders").glob("*/*"))
+    assert linked == sorted(table["label"])
     assert (
         np.mean([name.startswith(f"_unlabeled/{row}") for name, row in table["label"].items() if "_unl" in name]) > 0.8
     )

@@ -83,22 +83,43 @@ def fit_unknown_head(rows: Floats, cosines: Floats, unknown: Floats) -> UnknownH
 def learn_from_outsiders(
     rows: Floats, unknown: Floats, labelled: NDArray[np.bool_], outsiders: NDArray[np.bool_]
 ) -> Floats:
-    """Update `unknown` [n] with known outsiders: it rises for a row that is nearer to an outsider than to a labelled
-    row.
+    """Update `unknown` [n] with known outsiders, which get one; labelled rows get zero."""
+    marked = labelled | outsiders
+    updated = OutsiderRule.fit(rows[marked], outsiders[marked])(rows, unknown)
+    return np.asarray(np.where(outsiders, 1.0, np.where(labelled, 0.0, updated)), dtype=unknown.dtype)
+
+
+@dataclass(frozen=True)
+class OutsiderRule:
+    """What known outsiders teach: `unknown` rises for a row that is nearer to an outsider than to a labelled row.
 
     The evidence is the cosine to the nearest outsider minus that to the nearest labelled row. Its weight is learnt by
     logistic regression from the labelled rows and the outsiders, each compared with the others only.
     """
-    marked = np.flatnonzero(labelled | outsiders)
-    nearer = _nearest(rows, rows[outsiders], np.flatnonzero(outsiders)) - _nearest(
-        rows, rows[labelled], np.flatnonzero(labelled)
-    )
-    truth = outsiders[marked].astype(np.float64)
-    weights = np.where(truth > 0, len(truth) / max(truth.sum(), 1), len(truth) / max((1 - truth).sum(), 1)) / 2
-    evidence = np.column_stack([nearer[marked], np.ones(len(marked))])
-    slope, intercept = _logistic_regression(evidence, truth, penalised=1, weights=weights)
-    updated = sigmoid(logit(unknown) + max(float(slope), 0.0) * nearer + float(intercept) * (slope > 0))
-    return np.asarray(np.where(outsiders, 1.0, np.where(labelled, 0.0, updated)), dtype=unknown.dtype)
+
+    outsiders: Floats  # [o, d], of unit length
+    labelled: Floats  # [l, d]
+    slope: float
+    intercept: float
+
+    @classmethod
+    def fit(cls, rows: Floats, outsiders: NDArray[np.bool_]) -> OutsiderRule:
+        """Learn from rows [m, d] of unit length, outsiders or labelled."""
+        nearer = _nearest(rows, rows[outsiders], np.flatnonzero(outsiders)) - _nearest(
+            rows, rows[~outsiders], np.flatnonzero(~outsiders)
+        )
+        truth = outsiders.astype(np.float64)
+        weights = np.where(truth > 0, len(truth) / max(truth.sum(), 1), len(truth) / max((1 - truth).sum(), 1)) / 2
+        evidence = np.column_stack([nearer, np.ones(len(nearer))])
+        slope, intercept = _logistic_regression(evidence, truth, penalised=1, weights=weights)
+        found = (float(slope), float(intercept)) if slope > 0 else (0.0, 0.0)
+        return cls(rows[outsiders], rows[~outsiders], *found)
+
+    def __call__(self, rows: Floats, unknown: Floats) -> Floats:
+        """Return `unknown` [n] of rows [n, d], updated."""
+        nobody = np.empty(0, dtype=np.int64)
+        nearer = _nearest(rows, self.outsiders, nobody) - _nearest(rows, self.labelled, nobody)
+        return sigmoid(logit(unknown) + self.slope * nearer + self.intercept)
 
 
 def trusted_by_labels(
@@ -190,11 +211,12 @@ def _around(rows: Floats, references: Floats, unknown: Floats, itself: NDArray[n
 
 
 def _nearest(rows: Floats, others: Floats, numbers: NDArray[np.int64]) -> Floats:
-    """Largest cosine [n] of each row to the rows with the numbers `others`, without itself."""
+    """Largest cosine [n] of each row to `others`, without itself where `numbers` tells which rows these are."""
     largest = np.empty(len(rows))
     for block in _blocks(len(rows)):
         cosines = rows[block] @ others.T
-        cosines[np.arange(block.start, block.start + len(cosines))[:, None] == numbers] = -1.0
+        if len(numbers):
+            cosines[np.arange(block.start, block.start + len(cosines))[:, None] == numbers] = -1.0
         largest[block] = cosines.max(axis=1, initial=-1.0)
     return largest
 

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sinkshot.errors import InputError
-from sinkshot.estimators.unknown_head import NEIGHBOURS, logit, shift_by_labels, sigmoid
+from sinkshot.estimators.unknown_head import NEIGHBOURS, OutsiderRule, logit, shift_by_labels, sigmoid
 from sinkshot.foreign.folders import Folder, folder_at
 from sinkshot.formats.parts import PartedFeatures
-from sinkshot.label.items import Items
-from sinkshot.parted.array import PartedArray, Stored, read_rows
+from sinkshot.label.items import OUTSIDER, Items
+from sinkshot.parted.array import PartedArray, Stored, new_stored, read_rows
 from sinkshot.parted.neighbours import NearestOfSupports
 from sinkshot.parted.pool import PartedPool, PoolFiles
-from sinkshot.parted.work_folder import WorkFolder
+from sinkshot.parted.work_folder import WorkFolder, room_is_said
 from sinkshot.task import Scores
 
 Floats = NDArray[Any]
 ANSWERS = "answers"  # folder of the Parquet files
+KNOWN_OUTSIDER = -2  # code of a row that is known to belong to no class
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class PartedRows:
     """What is to be labelled: features in parts, and the labels, classes and names of their rows."""
 
     features: PartedFeatures
-    labels: NDArray[np.int64]  # [n], numbers of classes, -1 where there is none yet
+    labels: NDArray[np.int64]  # [n], numbers of classes, -1 where there is none yet, `KNOWN_OUTSIDER`
     classes: tuple[str, ...]  # those with a label
     names: Sequence[str] | None = None  # of images; numbers of rows without
     items: Items | None = None  # where rows are images or texts
@@ -44,9 +45,18 @@ class PartedRows:
     def description(self) -> str:
         """One line: what was recognised."""
         given, count = int((self.labels >= 0).sum()), len(self.classes)
+        outsiders = int((self.labels == KNOWN_OUTSIDER).sum())
         classes = f"{count} class{'' if count == 1 else 'es'}"
         parts = f"{len(self.labels):,} rows in {len(self.features.index.parts):,} parts"
-        return f"{parts}, {given:,} labelled in {classes}, {len(self.labels) - given:,} to label"
+        known = f", {outsiders:,} known outsiders" if outsiders else ""
+        return f"{parts}, {given:,} labelled in {classes}{known}, {len(self.labels) - given - outsiders:,} to label"
+
+
+class AnswerSource(Protocol):
+    """What has answers for the rows of a bank."""
+
+    def of_rows(self, begin: int, end: int) -> tuple[Floats, Floats]:
+        """Return probabilities [m, way] and unknown [m] of rows by their numbers in the bank."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +68,25 @@ class PartedAnswers:
     unknown: Stored | None  # [N, 1]
     shift: float  # by which the log odds of being unknown are lowered
     places: Path  # int32 [n], a row's place in the pool
+    updated: Stored | None = None  # unknown [N, 1] after known outsiders are heard
 
     @classmethod
-    def of(cls, pool: PartedPool, scores: Scores, near: NearestOfSupports | None, work: WorkFolder) -> PartedAnswers:
-        """Store the scores, and check `unknown` by the neighbours of the labelled rows."""
+    def of(
+        cls,
+        pool: PartedPool,
+        scores: Scores,
+        near: NearestOfSupports | None,
+        work: WorkFolder,
+        outsiders: NDArray[np.int64],
+    ) -> PartedAnswers:
+        """Store the scores, check `unknown` by the neighbours of the labelled rows, and learn from known outsiders.
+
+        `outsiders` are their numbers in the bank, empty where `unknown` is not asked for.
+        """
         probabilities = _class_major(scores.probabilities).stored(by_row=True)
         unknown = None if scores.unknown is None else scores.unknown[..., None, :].stored()
+        if unknown is None and len(outsiders):
+            unknown = new_stored(work, pool.layout.rows, 1)  # a method that rejects none: zeros
         shift = 0.0
         if unknown is not None and near is not None:
             values = np.memmap(unknown.path, np.float32, "r", shape=(pool.layout.rows,))
@@ -73,18 +96,70 @@ class PartedAnswers:
             numbers = pool.files.bank_numbers(part)
             places[numbers] = np.arange(first, first + len(numbers), dtype=np.int32)
         path = work.path / "places"
-        places.tofile(path)
-        return cls(pool.files, probabilities, unknown, shift, path)
+        with room_is_said(work.path):
+            places.tofile(path)
+        found = cls(pool.files, probabilities, unknown, shift, path)
+        if not len(outsiders):
+            return found
+        return replace(found, updated=_with_outsiders(found, pool, np.sort(places[outsiders]), work))
 
-    def answers(self, places: NDArray[np.int32]) -> tuple[Floats, Floats]:
+    def answers(self, places: NDArray[np.int32], updated: bool = True) -> tuple[Floats, Floats]:
         """Return probabilities [m, way] and unknown [m] of rows by their places; supports have no meaning here."""
         rows = self.pool.layout.rows
         everywhere = np.memmap(self.probabilities.path, np.float32, "r", shape=(rows, self.probabilities.width))
-        probabilities = np.asarray(everywhere[places])
-        if self.unknown is None:
-            return probabilities, np.zeros(len(places), np.float32)
-        unknown = np.asarray(np.memmap(self.unknown.path, np.float32, "r", shape=(rows,))[places])
-        return probabilities, sigmoid(logit(unknown) - self.shift).astype(np.float32) if self.shift else unknown
+        return np.asarray(everywhere[places]), self.unknown_of(places, updated)
+
+    def of_rows(self, begin: int, end: int) -> tuple[Floats, Floats]:
+        """Return probabilities [m, way] and unknown [m] of rows by their numbers in the bank."""
+        return self.answers(read_rows(self.places, 1, begin, end, np.int32)[:, 0])
+
+    def unknown_of(self, places: Any, updated: bool = True) -> Floats:
+        """Return unknown [m] of rows by their places."""
+        rows, source = self.pool.layout.rows, self.updated if updated and self.updated is not None else self.unknown
+        if source is None:
+            return np.zeros(len(places), np.float32)
+        unknown = np.asarray(np.memmap(source.path, np.float32, "r", shape=(rows,))[places])
+        done = source is self.updated or not self.shift
+        return unknown if done else sigmoid(logit(unknown) - self.shift).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class OutsiderJob:
+    """Parts whose rows are compared with known outsiders."""
+
+    found: PartedAnswers
+    parts: tuple[int, ...]
+    rule: OutsiderRule
+    target: Stored
+
+
+def _with_outsiders(found: PartedAnswers, pool: PartedPool, places: NDArray[np.int32], work: WorkFolder) -> Stored:
+    """Return `unknown` of all rows after hearing the outsiders at these places, in a pass over the rows."""
+    cuts = np.searchsorted(places, pool.layout.starts)
+    known = [
+        pool.files.rows(part)[places[begin:end] - pool.layout.starts[part]]
+        for part, (begin, end) in enumerate(pairwise(cuts))
+        if end > begin
+    ]
+    supports = pool.files.rows(0)
+    marked = np.concatenate([supports, *known])
+    rule = OutsiderRule.fit(marked, np.arange(len(marked)) >= len(supports))
+    target = new_stored(work, pool.layout.rows, 1)
+    groups = work.groups(pool.layout, range(1, len(pool.layout.sizes) + 1))
+    work.map(outsiders_heard, [OutsiderJob(found, parts, rule, target) for parts in groups])
+    return target
+
+
+def outsiders_heard(job: OutsiderJob) -> None:
+    """Write `unknown` of parts, updated by the rule."""
+    pool = job.found.pool
+    for part in job.parts:
+        first = pool.layout.starts[part]
+        done = [
+            job.rule(rows, job.found.unknown_of(np.arange(first + begin, first + begin + len(rows))))
+            for begin, rows in pool.blocks(part)
+        ]
+        job.target.write(pool.layout, part, np.concatenate(done)[None].astype(np.float32))
 
 
 def _class_major(by_query: PartedArray) -> PartedArray:
@@ -96,7 +171,7 @@ def _class_major(by_query: PartedArray) -> PartedArray:
 class AnswerJob:
     """A part of the bank whose answers are to be written."""
 
-    found: PartedAnswers
+    found: AnswerSource
     part: int
     begin: int  # first row in the bank
     codes: NDArray[np.int64]  # labels of its rows
@@ -128,7 +203,7 @@ class Totals:
 
 
 def write_answers(
-    rows: PartedRows, found: PartedAnswers, threshold: float | None, folder: Folder | None, work: WorkFolder
+    rows: PartedRows, found: AnswerSource, threshold: float | None, folder: Folder | None, work: WorkFolder
 ) -> Totals:
     """Write the answers of every part of the bank; a file appears under its name when it is complete."""
     target = None if folder is None else folder_at(folder.path_of(ANSWERS))
@@ -157,19 +232,19 @@ def answer_name(part: int) -> str:
 
 def written(job: AnswerJob) -> Totals:
     """Write the answers of a part, and return their sums."""
-    places = read_rows(job.found.places, 1, job.begin, job.begin + len(job.codes), np.int32)[:, 0]
-    given = job.codes >= 0
-    probabilities, unknown = job.found.answers(places)
+    given, outside = job.codes >= 0, job.codes == KNOWN_OUTSIDER
+    probabilities, unknown = job.found.of_rows(job.begin, job.begin + len(job.codes))
     probabilities[given] = 0
     probabilities[given, job.codes[given]] = 1
-    unknown[given] = 0
+    unknown[given], unknown[outside] = 0, 1
     best = probabilities.argmax(axis=1)
+    given |= outside
     rejected = np.zeros(len(best), bool) if job.threshold is None else (unknown > job.threshold) & ~given
     top = probabilities[np.arange(len(best)), best]
     confidence = np.where(given, 1, np.where(rejected, unknown, top * (1 - unknown))).astype(np.float32)
     if job.folder is not None:
         _write_part(job, probabilities, unknown, best, confidence, rejected)
-    way, kept = len(job.classes), ~rejected
+    way, kept = len(job.classes), ~rejected & ~outside
     sizes = (probabilities[~given] * (1 - unknown[~given])[:, None]).sum(axis=0, dtype=np.float64)
     sure = float(confidence[kept & ~given].sum(dtype=np.float64))
     return Totals(np.bincount(best[kept], minlength=way), sizes, int(given.sum()), int(rejected.sum()), sure)
@@ -188,10 +263,10 @@ def _write_part(
     others = probabilities.copy()
     others[np.arange(len(best)), best] = -1
     second = others.argmax(axis=1)
-    names = pyarrow.array([*job.classes, ""])
-    given = job.codes >= 0
+    names = pyarrow.array([*job.classes, "", OUTSIDER])
+    given = job.codes != -1
     ids = np.arange(job.begin, job.begin + len(best)) if job.names is None else list(job.names)
-    numbers = np.where(rejected, way, best)
+    numbers = np.where(job.codes == KNOWN_OUTSIDER, way + 1, np.where(rejected, way, best))
     margin = np.ones(len(best)) if way == 1 else probabilities[np.arange(len(best)), best] - others.max(axis=1)
     columns = {
         job.column: ids,

@@ -28,7 +28,7 @@ from sinkshot.label.answer_parts import PartedRows
 from sinkshot.label.cache import FeatureCache
 from sinkshot.label.encode import NothingReadableError, encode
 from sinkshot.label.in_parts import coded
-from sinkshot.label.items import Items, LeftOut
+from sinkshot.label.items import OUTSIDER, Items, LeftOut
 from sinkshot.workers import crew, each, package_version
 
 PART_ITEMS = 10_000
@@ -87,11 +87,11 @@ def rows_by_workers(
     modality: Modality = "image" if items.kind == "images" else "text"
     chosen = load(encoder, modality, **options)
     tell(f"encoder: {chosen.name}, {chosen.width:,} features" + (f"; {chosen.note}" if chosen.note else ""))
-    numbers = {name: number for number, name in enumerate(items.classes)}
+    numbers = {name: number for number, name in enumerate((*items.classes, OUTSIDER))}
     codes, classes = coded(
         items.classes,
         np.array([numbers.get(label or "", -1) for label in items.labels]),
-        dict(enumerate(items.classes)),
+        dict(enumerate(numbers)),
         {},
     )
     jobs = [

@@ -26,7 +26,7 @@ from sinkshot.foreign.folders import Folder, folder_at
 from sinkshot.formats.parts import open_parts
 from sinkshot.label import answers as files
 from sinkshot.label import label_files, page
-from sinkshot.label.answer_parts import PartedAnswers, PartedRows, Totals, write_answers
+from sinkshot.label.answer_parts import KNOWN_OUTSIDER, PartedAnswers, PartedRows, Totals, write_answers
 from sinkshot.label.classifier import Stage, answers_of, data_warnings
 from sinkshot.label.inputs.images import ALSO_POOL, POOL
 from sinkshot.label.items import OUTSIDER, SUMMARY, Items
@@ -79,10 +79,8 @@ def coded(
     names: Iterable[str], codes: NDArray[np.int64], named: dict[int, str], given: dict[int, str]
 ) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     """Number the classes by their sorted names, as everywhere in `label`; return codes of all rows and the names."""
-    classes = tuple(sorted(names))
-    if OUTSIDER in classes:
-        raise InputError(f"known outsiders ({OUTSIDER}) cannot be given to a pool in parts; take them out.")
-    numbers = {name: number for number, name in enumerate(classes)}
+    classes = tuple(sorted(set(names) - {OUTSIDER}))
+    numbers = {**{name: number for number, name in enumerate(classes)}, OUTSIDER: KNOWN_OUTSIDER}
     new = np.full(max(named, default=-1) + 2, -1)  # the last entry is that of -1
     for code, name in named.items():
         new[code] = numbers[name]
@@ -136,7 +134,8 @@ def label_rows(
         pool = pool_of(rows, chosen, work)
         stage(f"running {method}")
         scores, near = solve(pool, chosen, chosen.bind({}), work)
-        found = PartedAnswers.of(pool, scores if rejects else replace(scores, unknown=None), near, work)
+        outsiders = np.flatnonzero(rows.labels == KNOWN_OUTSIDER) if unknown is not None else np.empty(0, np.int64)
+        found = PartedAnswers.of(pool, scores if rejects else replace(scores, unknown=None), near, work, outsiders)
         stage("writing answers")
         totals = write_answers(rows, found, unknown, folder, work)
         sample = sampled(rows, found)
@@ -166,18 +165,36 @@ class Sample:
     scores: Scores  # of the unlabelled ones, in their order
 
 
-def sampled(rows: PartedRows, found: PartedAnswers) -> Sample:
-    """Read the labelled rows and an evenly spaced sample of the others."""
-    free = np.flatnonzero(rows.labels < 0)
+def sample_of(rows: PartedRows) -> NDArray[np.int64]:
+    """Return the numbers of the labelled rows, of known outsiders and of an evenly spaced sample of the others."""
+    free = np.flatnonzero(rows.labels == -1)
     chosen = free[np.unique(np.linspace(0, len(free) - 1, min(MOST_SAMPLED, len(free))).astype(np.int64))]
+    return np.sort(np.concatenate([np.flatnonzero(rows.labels != -1), chosen]))
+
+
+def sampled(rows: PartedRows, found: PartedAnswers) -> Sample:
+    """Read the sample and its scores."""
+    numbers = sample_of(rows)
     places = np.memmap(found.places, np.int32, "r")
-    probabilities, unknown = found.answers(np.asarray(places[chosen]))
-    numbers = np.sort(np.concatenate([np.flatnonzero(rows.labels >= 0), chosen]))
+    queries = numbers[rows.labels[numbers] < 0]
+    probabilities, unknown = found.answers(np.asarray(places[queries]), updated=False)  # outsiders are heard by `fit`
     scores = Scores(probabilities[None], unknown=None if found.unknown is None else unknown[None])
     return Sample(numbers, rows.features[numbers], scores)
 
 
-def summarised(  # long: what is told of a pool
+def items_of(rows: PartedRows, numbers: NDArray[np.int64], features: Floats) -> Items:
+    """Return some rows, with their features, as items."""
+    if rows.items is not None:
+        kept = np.zeros(len(rows.labels), bool)
+        kept[numbers] = True
+        return rows.items.only(kept)
+    named = {-1: None, KNOWN_OUTSIDER: OUTSIDER, **dict(enumerate(rows.classes))}
+    labels = tuple(named[int(code)] for code in rows.labels[numbers])
+    names = tuple(rows.name(int(number)) for number in numbers)
+    return Items("embeddings", names, labels, np.zeros(len(names), bool), features=features)
+
+
+def summarised(
     rows: PartedRows,
     sample: Sample,
     totals: Totals,
@@ -189,35 +206,31 @@ def summarised(  # long: what is told of a pool
     stage: Stage,
 ) -> Labelled:
     """Return the sample with its answers, and a summary of all rows."""
-    labels = [None if code < 0 else rows.classes[code] for code in rows.labels[sample.numbers]]
-    if rows.items is None:
-        names = tuple(rows.name(int(number)) for number in sample.numbers)
-        accepted = np.zeros(len(names), bool)
-        items = Items("embeddings", names, tuple(labels), accepted, features=sample.features)
-    else:
-        kept = np.zeros(len(rows.labels), bool)
-        kept[sample.numbers] = True
-        items = rows.items.only(kept)
+    items = items_of(rows, sample.numbers, sample.features)
     model = FewShotClassifier(method, preprocess=chain, unknown=unknown)
     with data_warnings() as said:
-        fit_to_scores(model, sample.features, labels, sample.scores)
+        fit_to_scores(model, sample.features, list(items.labels), sample.scores)
     answers = answers_of(
         items, sample.features, model, model.label_distributions_, unknown, next_count, tuple(said), stage
     )
+    told = files.summary(items, answers, method=method, threshold=unknown, **facts)
+    return Labelled(items, answers, told | totals_of(rows, totals, len(items)), sample.features)
+
+
+def totals_of(rows: PartedRows, totals: Totals, sample: int) -> dict[str, Any]:
+    """Return what the summary says of all rows."""
     predicted = len(rows.labels) - totals.given
     kept_rows = predicted - totals.rejected
-    told = files.summary(items, answers, method=method, threshold=unknown, **facts)
-    told |= {
+    return {
         "items": len(rows.labels),
         "counts": dict(zip(rows.classes, map(int, totals.counts), strict=True)),
         "sources": {"given": totals.given, "accepted": 0, "predicted": predicted},
         "unknown": totals.rejected,
         "mean_confidence": totals.confidence / kept_rows if kept_rows else None,
         "estimated_sizes": dict(zip(rows.classes, map(float, totals.sizes), strict=True)),
-        "sample": len(items),
+        "sample": sample,
         "parts": len(rows.features.index.parts),
     }
-    return Labelled(items, answers, told, sample.features)
 
 
 def write_summary(folder: Folder, labelled: Labelled) -> None:

@@ -118,11 +118,9 @@ def label(
         encoder = _encoder_of(fitted)
     given = {"labels": labels, "text": text, "encoder": encoder, "cache": cache, **encoder_options}
     how: dict[str, Any] = {"method": method, "unknown": unknown, "next_count": next_count, "stage": stage}
-    if workers is not None or scheduler is not None or (fitted is None and _in_parts(source)):
+    if workers is not None or scheduler is not None or _in_parts(source):
         crew: dict[str, Any] = {"workers": workers, "scheduler": scheduler}
-        if fitted is not None or export:
-            raise InputError("--model and --export are for inputs in memory; leave out --workers and --scheduler.")
-        return _label_in_parts(source, given, out, save, crew, tell, progress, how)
+        return _label_in_parts(source, given, out, (save, fitted, tuple(export)), crew, tell, progress, how)
     _must_be_local(out)
     items, features, facts = prepare(source, skip=folder, tell=tell, progress=progress, **given)
     items, ruled_out = _with_decisions(items, folder, tell)
@@ -180,15 +178,23 @@ def _label_in_parts(
     source: Any,
     given: dict[str, Any],
     out: str | os.PathLike[str] | None,
-    save: str | os.PathLike[str] | None,
+    also: tuple[str | os.PathLike[str] | None, FewShotClassifier | None, tuple[str, ...]],
     crew: dict[str, Any],
     tell: Tell,
     progress: Progress | None,
     how: dict[str, Any],
 ) -> Labelled:
-    """Label a bank in parts, or images and texts that workers encode into one."""
+    """Label a bank in parts, or images and texts that workers encode into one.
+
+    `also` has where to save the classifier, one that was fitted before, and the exports.
+    """
     from sinkshot.label.encode_parts import rows_by_workers
+    from sinkshot.label.export_parts import check_exports, write_exports
     from sinkshot.label.in_parts import label_rows, rows_of_bank
+    from sinkshot.label.model_parts import label_rows_by_model
+
+    save, fitted, export = also
+    check_exports(export, out, _in_parts(source))
 
     if not isinstance(source, str | os.PathLike):
         raise InputError("--workers and --scheduler take a path, not a data frame.")
@@ -201,8 +207,15 @@ def _label_in_parts(
     else:
         skip = None if out is None or is_address(out) else Path(out)
         rows, facts = rows_by_workers(source, cache=cache, skip=skip, tell=tell, progress=progress, **crew, **given)
-    labelled = label_rows(rows, out=None if out is None else os.fsdecode(out), cache=cache, facts=facts, **crew, **how)
+    told: dict[str, Any] = {"out": None if out is None else os.fsdecode(out), "cache": cache, "facts": facts, **crew}
+    if fitted is not None:
+        _must_fit(fitted, facts, rows.features.shape[1])
+        labelled = label_rows_by_model(rows, fitted, unknown=how["unknown"], stage=how["stage"], **told)
+    else:
+        labelled = label_rows(rows, **told, **how)
     _keep(labelled, save, facts, tell)
+    for sentence in write_exports(export, out, rows):
+        tell(sentence)
     return labelled
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sinkshot.errors import unknown_name
-from sinkshot.label.classifier import Answers
 from sinkshot.label.exports import folders, huggingface, label_studio
+from sinkshot.label.exports.exported import Exported
 from sinkshot.label.items import Items
 
-Export = Callable[[Path, Items, Answers], str]
+Export = Callable[[Path, Items, Exported], str]
 EXPORTS: dict[str, Export] = {
     "folders": folders.write,
     "huggingface": huggingface.write,
@@ -25,6 +25,6 @@ def check(names: tuple[str, ...]) -> None:
             raise unknown_name("export", name, EXPORTS)
 
 
-def write(names: tuple[str, ...], folder: Path, items: Items, answers: Answers) -> list[str]:
+def write(names: tuple[str, ...], folder: Path, items: Items, answers: Exported) -> list[str]:
     """Write the answers in each form into the folder; return a sentence about each."""
     return [EXPORTS[name](folder, items, answers) for name in dict.fromkeys(names)]

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path, PurePosixPath
 
 from sinkshot.errors import InputError
-from sinkshot.label.classifier import Answers
+from sinkshot.label.exports.exported import Exported
 from sinkshot.label.items import Items
 
 REJECTED = "_unknown"
@@ -16,7 +16,7 @@ MARK = ".made-by-sinkshot"  # a folder without this file is somebody's own and i
 _LONGEST = 200  # bytes of a name; file systems take 255
 
 
-def write(folder: Path, items: Items, answers: Answers) -> str:
+def write(folder: Path, items: Items, answers: Exported) -> str:
     """Link every image into the folder of its label; an older export is replaced."""
     if items.kind != "images":
         raise InputError(f"--export folders is for images, but the input holds {items.kind}; leave it out.")

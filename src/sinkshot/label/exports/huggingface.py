@@ -6,14 +6,14 @@ from pathlib import Path
 
 from sinkshot.errors import InputError
 from sinkshot.files import replacing
-from sinkshot.label.classifier import Answers
+from sinkshot.label.exports.exported import Exported
 from sinkshot.label.items import Items
 from sinkshot.label.spreadsheet import safe_path, safe_text, write_rows
 
 NAME = "metadata.csv"
 
 
-def write(folder: Path, items: Items, answers: Answers) -> str:
+def write(folder: Path, items: Items, answers: Exported) -> str:
     """Write metadata.csv with file_name, label and confidence; rejected images have no label and are left out."""
     if items.kind != "images":
         raise InputError(f"--export huggingface is for images, but the input holds {items.kind}; leave it out.")

@@ -15,13 +15,13 @@ from xml.sax.saxutils import quoteattr
 from sinkshot import __version__
 from sinkshot.errors import InputError, printable
 from sinkshot.files import replacing
-from sinkshot.label.classifier import Answers
+from sinkshot.label.exports.exported import Exported
 from sinkshot.label.items import Items
 
 TASKS, CONFIGURATION = "label-studio.json", "label-studio.xml"
 
 
-def write(folder: Path, items: Items, answers: Answers) -> str:
+def write(folder: Path, items: Items, answers: Exported) -> str:
     """Write the tasks and the configuration."""
     if items.kind == "embeddings":
         raise InputError("Label Studio shows images and texts, and the input holds embeddings; leave that export out.")
@@ -34,7 +34,7 @@ def write(folder: Path, items: Items, answers: Answers) -> str:
     return f"{folder / TASKS} and {folder / CONFIGURATION} are for Label Studio."
 
 
-def _task(items: Items, answers: Answers, i: int, confidence: float) -> dict[str, Any]:
+def _task(items: Items, answers: Exported, i: int, confidence: float) -> dict[str, Any]:
     local = f"/data/local-files/?d={quote(items.names[i])}"
     data = {"image": local} if items.kind == "images" else {"text": items.texts[i]}
     task: dict[str, Any] = {"data": {**data, "name": items.names[i]}}
@@ -56,7 +56,7 @@ def _task(items: Items, answers: Answers, i: int, confidence: float) -> dict[str
     return task
 
 
-def _configuration(items: Items, answers: Answers) -> str:
+def _configuration(items: Items, answers: Exported) -> str:
     shown = '<Image name="item" value="$image"/>' if items.kind == "images" else '<Text name="item" value="$text"/>'
     labels = [*answers.classes, *sorted({label for label in answers.labels if label} - set(answers.classes))]
     choices = "\n".join(f"    <Choice value={quoteattr(printable(name))}/>" for name in labels)
