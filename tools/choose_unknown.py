@@ -213,7 +213,15 @@ def collect(task: Task, s: SinkShotSettings) -> Collected:
     return Collected(belongs, *method.evidence_of(belongs, rows, graph, s), small)
 
 
-SEARCHED = ("depth", "offset", "offset_one_shot", "offset_unsure", "few_strangers", "most_strangers")
+SEARCHED = (
+    "depth",
+    "offset",
+    "offset_unsure",
+    "offset_error",
+    "offset_few",
+    "few_strangers",
+    "most_strangers",
+)
 
 
 def loss(cells: dict[float, list[list[Collected]]], s: SinkShotSettings) -> float:

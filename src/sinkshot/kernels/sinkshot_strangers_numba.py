@@ -56,8 +56,9 @@ class Evidence(NamedTuple):
     inlier: np.float32
     depth: np.float32
     offset: np.float32
-    offset_one_shot: np.float32
     offset_unsure: np.float32
+    offset_error: np.float32
+    offset_few: np.float32
     few_strangers: np.float32
     most_strangers: np.float32
     rounds: int
@@ -220,7 +221,7 @@ def share_of_strangers(
 ) -> np.float32:
     """The estimated share of queries that belong to no class; rows from q to n are supports."""
     queries, supports = np.float32(q), np.float32(n - q)
-    reference = attracted = mean = spread = ZERO
+    reference = attracted = few = mean = spread = ZERO
     of_queries = squares = zeros()
     for i in range(0, q, 8):
         of_queries += load(by_row, NEAR, i) * load(by_row, ASKED, i)
@@ -235,17 +236,18 @@ def share_of_strangers(
         size = total(counted) / queries
         reference += size * near / shots
         attracted += size / (shots * np.sqrt(shots))
+        few += size * size / shots
     for i in range(q, n):
         mean += by_row[NEAR, i] / supports
     for i in range(q, n):
-        spread += (by_row[NEAR, i] - mean) ** 2 / supports
+        spread += (by_row[NEAR, i] - mean) ** 2 / max(supports - ONE, ONE)
     gap = max(reference - left_out, _LEAST_GAP)
     unsure = ONE - total(squares) / queries
-    offset = constants.offset + (constants.offset_one_shot + constants.offset_unsure * unsure) * attracted
+    offset = constants.offset + constants.offset_unsure * unsure * attracted
+    offset += constants.offset_error * np.sqrt(few * spread) / gap + constants.offset_few * few
     short = (reference - total(of_queries) / queries) / gap - offset
     share = min(max(short / constants.depth, np.float32(1e-3)), constants.most_strangers)
-    units = gap * constants.depth
-    doubt = constants.few_strangers * constants.few_strangers + spread / (max(supports - ONE, ONE) * units * units)
+    doubt = constants.few_strangers * constants.few_strangers
     return np.float32(max(share * share * share / (share * share + doubt), _LEAST_STRANGERS))
 
 

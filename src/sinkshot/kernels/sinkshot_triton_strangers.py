@@ -100,7 +100,7 @@ def evidence_of(everywhere, flags, operands, numbers, count, EVIDENCE_SPREADS: t
 def share_of_strangers(everywhere, near_class, next_class, flags, numbers):
     """The estimated share of queries that belong to no class."""
     asked, is_real, _, _ = flags
-    depth, first_offset, one_shot, by_unsure, few, most = numbers
+    depth, first_offset, by_unsure, by_error, by_few, shrink, most = numbers
     given = is_real & ~asked
     queries, supports = tl.sum(tl.where(asked, 1.0, 0.0), 0), tl.sum(tl.where(given, 1.0, 0.0), 0)
     member = tl.where(given[:, None], everywhere, 0.0)
@@ -111,13 +111,13 @@ def share_of_strangers(everywhere, near_class, next_class, flags, numbers):
     gap = tl.maximum(reference - next_class, _LEAST_GAP)
     unsure = 1.0 - tl.sum(tl.sum(belongs * belongs, 1), 0) / queries
     attracted = tl.sum(size / (shots * tl.sqrt(shots)), 0)
-    offset = first_offset + (one_shot + by_unsure * unsure) * attracted
+    few = tl.sum(size * size / shots, 0)
+    distance = tl.where(given, near_class - tl.sum(tl.where(given, near_class, 0.0), 0) / supports, 0.0)
+    spread = tl.sum(distance * distance, 0) / tl.maximum(supports - 1.0, 1.0)
+    offset = first_offset + by_unsure * unsure * attracted + by_error * tl.sqrt(few * spread) / gap + by_few * few
     short = (reference - tl.sum(tl.where(asked, near_class, 0.0), 0) / queries) / gap - offset
     part = tl.minimum(tl.maximum(short / depth, 1e-3), most)
-    distance = tl.where(given, near_class - tl.sum(tl.where(given, near_class, 0.0), 0) / supports, 0.0)
-    spread = tl.sum(distance * distance, 0) / supports
-    doubt = few * few + spread / (tl.maximum(supports - 1.0, 1.0) * gap * depth * gap * depth)
-    return tl.maximum(part * part * part / (part * part + doubt), _LEAST_STRANGERS)
+    return tl.maximum(part * part * part / (part * part + shrink * shrink), _LEAST_STRANGERS)
 
 
 @triton.jit

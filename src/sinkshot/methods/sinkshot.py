@@ -233,10 +233,12 @@ def share_of_strangers(belongs: Array, near: Array, left_out: Array, rows: Rows,
 
     Supports belong to a class, so queries that do are as `near` [R, 1, N] to theirs as supports are: ref, the mean of
     each class's supports, weighted by class sizes. Outliers are less near, but nearer than queries are to the next
-    class (`left_out`). So f = ((ref - mean of queries) / (ref - left out) - offset) / 0.22, at most 0.8. The
-    offset is what the first term is without outliers: few supports are too near to the rows that they themselves have
-    attracted, the more so the less sure p is. Last, f is shrunk to f^3 / (f^2 + 0.5^2 + e^2), e the standard error of
-    the mean of supports, in the same units; at least 0.001.
+    class (`left_out`). So f = ((ref - mean of queries) / (ref - left out) - offset) / 0.13, at most 0.7. The offset is
+    what the first term may be without outliers. ref is a mean of as many supports as 1 / few, few = sum of size^2 /
+    shots: where sizes are unequal, it depends on the few labels of a large class, which may be nearer to each other
+    than its rows are. So the offset has its standard error, and a part in proportion to `few`. Few supports are also
+    too near to the rows that they themselves have attracted, the more so the less sure p is. Last, f is shrunk to
+    f^3 / (f^2 + 0.35^2); at least 0.001.
     """
     xp = array_namespace(belongs)
     shots = xp.sum(rows.member, axis=-1, keepdims=True)  # [R, way, 1]
@@ -247,12 +249,13 @@ def share_of_strangers(belongs: Array, near: Array, left_out: Array, rows: Rows,
     gap = at_least(reference - left_out, LEAST_GAP)
     unsure = 1.0 - xp.sum(belongs * belongs, axis=(-2, -1), keepdims=True) / rows.queries
     attracted = xp.sum(size / (shots * xp.sqrt(shots)), axis=-2, keepdims=True)
-    offset = s.offset + (s.offset_one_shot + s.offset_unsure * unsure) * attracted
+    few = xp.sum(size * size / shots, axis=-2, keepdims=True)
+    spread = xp.mean((of_supports - xp.mean(of_supports, axis=-1, keepdims=True)) ** 2, axis=-1, keepdims=True)
+    error = xp.sqrt(few * spread * (rows.supports / max(rows.supports - 1, 1))) / gap
+    offset = s.offset + s.offset_unsure * unsure * attracted + s.offset_error * error + s.offset_few * few
     short = (reference - xp.mean(of_queries, axis=-1, keepdims=True)) / gap - offset
     part = xp.clip(short / s.depth, min=1e-3, max=s.most_strangers)
-    spread = xp.mean((of_supports - xp.mean(of_supports, axis=-1, keepdims=True)) ** 2, axis=-1, keepdims=True)
-    doubt = s.few_strangers**2 + spread / (max(rows.supports - 1, 1) * (gap * s.depth) ** 2)
-    return at_least(part**3 / (part * part + doubt), LEAST_STRANGERS)
+    return at_least(part**3 / (part * part + s.few_strangers**2), LEAST_STRANGERS)
 
 
 def rejected(evidence: Array, part: Array, s: SinkShotSettings) -> Array:

@@ -52,12 +52,13 @@ class SinkShotSettings:
     support_evidence: float = 2.5  # of a support: it is known
     evidence_spreads: int = 3  # averages of evidence over neighbours
     inlier: float = 0.06  # width of the step in which rows near no class stop moving the weights
-    depth: float = 0.22  # how far strangers stand below supports, where the next class stands at one
-    offset: float = 0.04  # how far known queries stand below supports ...
-    offset_one_shot: float = 0.12  # ... and more where supports are few, falling with the shots to the power 1.5, ...
-    offset_unsure: float = 0.5  # ... and more by this times one less the mean of the squared probabilities
-    few_strangers: float = 0.5  # an estimated share of strangers below this is mostly taken as none
-    most_strangers: float = 0.8
+    depth: float = 0.13  # how far strangers stand below supports, where the next class stands at one
+    offset: float = 0.03  # how far known queries stand below supports ...
+    offset_unsure: float = 0.65  # ... and more where p is unsure, falling with the shots to the power 1.5, ...
+    offset_error: float = 0.75  # ... and more by this times the standard error of the supports' mean, ...
+    offset_few: float = 0.9  # ... and more by this over the number of supports that count, fewer in skewed pools
+    few_strangers: float = 0.35  # an estimated share of strangers below this is mostly taken as none
+    most_strangers: float = 0.7
     rounds: int = 8  # of the mixture
     least_within: float = 0.05  # variance of each kind of evidence, where that of both together is one
 
