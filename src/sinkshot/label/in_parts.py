@@ -124,6 +124,10 @@ def label_rows(
     if not rows.classes:
         raise InputError("no row has a label; give a few of each class their class number, or use --labels.")
     chosen = methods.get(method)
+    if unknown is not None and not chosen.rejects and not (rows.labels == KNOWN_OUTSIDER).any():
+        raise InputError(
+            f"the method {method} gives no probability of belonging to no class; give --unknown 1, to reject nothing."
+        )
     rejects = chosen.rejects and unknown is not None
     began = (
         f"{len(rows.labels):,} rows of {rows.features.shape[1]:,} features in {len(rows.features.index.parts)} parts"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 import weakref
@@ -174,9 +175,9 @@ def room_is_said(folder: Path) -> Iterator[None]:
     except InputError:
         raise
     except OSError as error:
-        raise InputError(
-            f"{folder}: {error.strerror or error}; a run on a pool in parts keeps its files there."
-        ) from None
+        full = error.errno is None and "written" in str(error)  # NumPy's `tofile` does not tell why
+        reason = os.strerror(errno.ENOSPC) if full else error.strerror or error
+        raise InputError(f"{folder}: {reason}; a run on a pool in parts keeps its files there.") from None
 
 
 def must_fit(folder: Path, size: int) -> None:
