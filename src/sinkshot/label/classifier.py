@@ -98,20 +98,47 @@ def classify(
         Of these features; makes later calls with other labels quicker.
     """
     from sinkshot.estimators.few_shot import FewShotClassifier
-    from sinkshot.label.second_opinion import combined
 
     stage(f"fitting {method} to {len(items):,} rows of {features.shape[1]:,} features")
     labels = [label or None for label in items.labels]
     model = FewShotClassifier(method, preprocess=chain_for(method, features, labels), unknown=unknown)
     with data_warnings() as said:
         model.fit(features, labels, neighbours=neighbours)
+    known = None if neighbours is None else neighbours.task_rows
+    scores = _with_second_opinion(model, features, labels, known)
+    return answers_of(items, features, model, scores, unknown, next_count, tuple(said), stage)
+
+
+def own_scores(model: FewShotClassifier) -> tuple[Floats, Floats]:
+    """Return class probabilities [n, classes] and probabilities of no class [n] of a fitted classifier."""
     probabilities = model.label_distributions_
+    return probabilities, getattr(model, "unknown_", np.zeros(len(probabilities)))
+
+
+def _with_second_opinion(
+    model: FewShotClassifier, features: Floats, labels: Sequence[str | None], task_rows: Floats | None
+) -> tuple[Floats, Floats]:
+    """Return what `own_scores` returns, after the second opinion."""
+    from sinkshot.estimators.auto_chain import LEAST_SHOTS
+    from sinkshot.label.second_opinion import combined, decision_values, ranked_again
+
+    probabilities, unknown = own_scores(model)
+    numbers = {str(name): number for number, name in enumerate(model.classes_)}
+    codes = np.array([numbers.get(str(label), -1) for label in labels])
+    if len(numbers) < 2 or (codes >= 0).all() or _typical_shots(labels) < LEAST_SHOTS:
+        return probabilities, unknown
+    decisions = decision_values(features, codes)
+    if OUTSIDER not in labels:  # known outsiders tell more
+        unknown = ranked_again(unknown, probabilities, decisions, features, codes)
     if "W" in model.preprocess_:
-        numbers = {str(name): number for number, name in enumerate(model.classes_)}
-        codes = [numbers.get(str(label), -1) for label in labels]
-        known = None if neighbours is None else neighbours.task_rows
-        probabilities = combined(probabilities, features, codes, model.preprocess_, known)
-    return answers_of(items, features, model, probabilities, unknown, next_count, tuple(said), stage)
+        probabilities = combined(probabilities, decisions, features, codes, model.preprocess_, task_rows)
+    return probabilities, unknown
+
+
+def _typical_shots(labels: Sequence[str | None]) -> float:
+    """Median number of labels per class."""
+    shots = Counter(label for label in labels if label not in (None, OUTSIDER))
+    return float(np.median(list(shots.values()))) if shots else 0.0
 
 
 @contextmanager
@@ -129,14 +156,14 @@ def answers_of(
     items: Items,
     features: Floats,
     model: FewShotClassifier,
-    probabilities: Floats,
+    scores: tuple[Floats, Floats],
     unknown: float | None,
     next_count: int,
     said: tuple[str, ...],
     stage: Stage,
 ) -> Answers:
-    """Return what a fitted classifier says of the items, given their class probabilities [n, classes]."""
-    unknowns = getattr(model, "unknown_", np.zeros(len(items)))
+    """Return the answers for items by their scores: probabilities of classes [n, classes] and of no class [n]."""
+    probabilities, unknowns = scores
     best = model.classes_[probabilities.argmax(axis=1)]
     found, sources = labels_and_sources(items, best, unknown, unknowns)
     stage("checking the given labels")
@@ -161,9 +188,8 @@ def chain_for(method: str, features: Floats, labels: Sequence[str | None]) -> st
     """Return the preprocessing chain for features [n, d] and labels, None where there is none."""
     from sinkshot.estimators.auto_chain import auto_chain
 
-    shots = Counter(label for label in labels if label not in (None, OUTSIDER))
-    typical = float(np.median(list(shots.values()))) if len(features) <= _MOST_WHITENED and shots else 0.0
-    return auto_chain(methods.get(method), features, has_base=False, shots=typical)
+    shots = _typical_shots(labels) if len(features) <= _MOST_WHITENED else 0.0
+    return auto_chain(methods.get(method), features, has_base=False, shots=shots)
 
 
 def by_model(items: Items, features: Floats, model: FewShotClassifier, unknown: float | None) -> Answers:

@@ -27,7 +27,7 @@ from sinkshot.formats.parts import open_parts
 from sinkshot.label import answers as files
 from sinkshot.label import label_files, page
 from sinkshot.label.answer_parts import KNOWN_OUTSIDER, PartedAnswers, PartedRows, Totals, write_answers
-from sinkshot.label.classifier import Stage, answers_of, data_warnings
+from sinkshot.label.classifier import Stage, answers_of, data_warnings, own_scores
 from sinkshot.label.inputs.images import ALSO_POOL, POOL
 from sinkshot.label.items import OUTSIDER, SUMMARY, Items
 from sinkshot.label.results import Labelled
@@ -214,9 +214,7 @@ def summarised(
     model = FewShotClassifier(method, preprocess=chain, unknown=unknown)
     with data_warnings() as said:
         fit_to_scores(model, sample.features, list(items.labels), sample.scores)
-    answers = answers_of(
-        items, sample.features, model, model.label_distributions_, unknown, next_count, tuple(said), stage
-    )
+    answers = answers_of(items, sample.features, model, own_scores(model), unknown, next_count, tuple(said), stage)
     told = files.summary(items, answers, method=method, threshold=unknown, **facts)
     return Labelled(items, answers, told | totals_of(rows, totals, len(items)), sample.features)
 

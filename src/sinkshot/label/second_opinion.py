@@ -1,17 +1,25 @@
 """A second opinion on the items of `label`: logistic regression on the labelled rows alone.
 
 The method uses the whole pool, which helps most, but it pulls small classes towards large ones and ignores which
-directions separate two classes. A logistic regression on the labelled rows has the opposite strengths. The
-product of both probabilities, scaled to sum one, is the answer. On validation classes with 48, 24, 12, 6 and 3
-unlabelled rows, macro accuracy grows by 0.9 points on birds by EfficientNet-Lite0, and by 2.9 and 0.9 on CIFAR-FS and
-CUB by our WRN-28-10, at the same accuracy. In balanced pools accuracy falls by 0.7. The calibration error of the birds'
-labels falls from 18 to 2 points in a balanced pool and from 5 to 1 in the other; log loss falls, or stays within 0.02.
+directions separate two classes. A logistic regression on the labelled rows has the opposite strengths. Two are fitted:
+to features of unit length, and to rows after the method's chain.
+
+**Classes** (`combined`). The answer is p / size^0.7 times the geometric mean of both regressions, scaled to sum one: p
+of the method, size the mean of p over the pool. On validation birds by EfficientNet-Lite0 with 48, 24, 12, 6 and 3
+unlabelled rows, macro accuracy is 89.7 by logistic regression, 88.3 by the method, 89.6 by their plain product and 90.9
+so; accuracy 89.3, 91.1, 91.5 and 91.0. In balanced pools sizes cancel, and accuracy stays within 0.2 of the product.
+
+**Strangers** (`ranked_again`). The method's probability of belonging to no class ranks well in balanced pools and badly
+where class sizes differ: the centre of such a pool lies in its largest class. So its values are handed out again, by
+the order of a sum of three scores: decision values of the regression and cosines to support means, both averaged over
+classes by p, and the method's own log odds, which count less the more class sizes differ. AUROC on validation classes,
+before and after: birds with unequal classes 58 and 85, balanced 75 and 79, half of the pool strangers 87 and 87;
+CIFAR-FS by our WRN-28-10 61 and 84, 83 and 83, 87 and 86; sentences 93 and 96. How many rows are rejected stays.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,43 +27,112 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
 from sinkshot import preprocess
+from sinkshot.estimators.unknown_head import logit
 
 _C = 100.0  # inverse strength of its penalty, for rows of unit length
 _LEAST = 1e-12  # probability that stands for zero
+_BY_SIZE = 0.7  # power of a class's size by which its probability is divided
+_SPREAD = 0.5  # spread of class sizes from which the method's own rank of strangers is left out
 Floats = NDArray[np.floating[Any]]
 
 
+def decision_values(features: Floats, codes: NDArray[np.int64]) -> Floats:
+    """Return what a logistic regression on the labelled rows says of all rows, [n, classes]."""
+    labelled = codes >= 0
+    return _decisions(features[labelled], codes[labelled], features)
+
+
 def combined(
-    distributions: Floats, features: Floats, codes: Sequence[int], chain: str, task_rows: Floats | None = None
+    distributions: Floats,
+    decisions: Floats,
+    features: Floats,
+    codes: NDArray[np.int64],
+    chain: str,
+    task_rows: Floats | None = None,
 ) -> Floats:
-    """Return class probabilities [n, classes] times those of a logistic regression; labelled rows keep theirs.
+    """Return class probabilities [n, classes] of the method and of the labelled rows; labelled rows keep theirs.
 
     Parameters
     ----------
     distributions : array of shape (n, classes)
         Of the method.
+    decisions : array of shape (n, classes)
+        By `decision_values`.
     features : array of shape (n, d)
-    codes : sequence of int
+    codes : array of int of shape (n,)
         The class of each row, -1 where it has no label.
     chain : str
         The preprocessing chain of the method.
     task_rows : array of shape (n, d), optional
         The rows after that chain, labelled ones first, where they are known.
     """
-    known = np.asarray(codes)
-    pool = known == -1
-    if not pool.any() or distributions.shape[1] < 2:
-        return distributions
+    pool = codes == -1
     supports, rows = int((~pool).sum()), task_rows
     if rows is None:
         ordered = np.concatenate([features[~pool], features[pool]])
         steps = preprocess.parse(chain)
-        rows = np.asarray(preprocess.run(ordered, steps, supports=supports, labels=known[~pool]).x)
+        rows = np.asarray(preprocess.run(ordered, steps, supports=supports, labels=codes[~pool]).x)
+    by_chain = _log_softmax(_decisions(rows[:supports], codes[~pool], rows[supports:]))
+    of_method = np.maximum(distributions[pool], _LEAST)
+    size = of_method.mean(axis=0) + 0.5 / len(of_method)  # [classes]
+    score = np.log(of_method) - _BY_SIZE * np.log(size) + 0.5 * (by_chain + _log_softmax(decisions[pool]))
+    found = np.array(distributions)
+    found[pool] = np.exp(_log_softmax(score))
+    return found
+
+
+def ranked_again(
+    unknown: Floats, distributions: Floats, decisions: Floats, features: Floats, codes: NDArray[np.int64]
+) -> Floats:
+    """Return the probabilities `unknown` [n] of the unlabelled rows in a new order, in which labelled rows have a say.
+
+    Parameters
+    ----------
+    unknown : array of shape (n,)
+        Probability of belonging to no class, of the method.
+    distributions, decisions, features, codes
+        As in `combined`.
+    """
+    pool = codes == -1
+    belongs = distributions[pool]  # [q, classes]
+    means = [_unit(features[codes == code]).mean(axis=0) for code in range(belongs.shape[1])]
+    cosines = features @ _unit(np.stack(means)).T / _lengths(features)  # [n, classes]
+    size = belongs.mean(axis=0)
+    spread = len(size) * float(size @ size) - 1
+    evidence = -_standard(np.sum(belongs * decisions[pool], axis=1))
+    evidence -= _standard(np.sum(belongs * cosines[pool], axis=1))
+    evidence += max(0.0, 1 - spread / _SPREAD) * _standard(logit(unknown[pool]))
+    handed_out = np.empty_like(unknown[pool])
+    handed_out[np.argsort(evidence, kind="stable")] = np.sort(unknown[pool])
+    found = np.array(unknown)
+    found[pool] = handed_out
+    return found
+
+
+def _decisions(labelled: Floats, codes: NDArray[Any], rows: Floats) -> Floats:
+    """Decision values [n, classes] of a logistic regression on labelled rows, all rows brought to unit length."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of steps that did not suffice
-        head = LogisticRegression(C=_C, max_iter=1000).fit(rows[:supports], known[~pool])
-    own = np.maximum(head.predict_proba(rows[supports:]), _LEAST)
-    product = np.maximum(distributions[pool], _LEAST) * own
-    found = np.array(distributions)
-    found[pool] = product / product.sum(axis=1, keepdims=True)
-    return found
+        head = LogisticRegression(C=_C, max_iter=1000).fit(_unit(labelled), codes)
+    values = rows @ head.coef_.T.astype(rows.dtype) / _lengths(rows) + head.intercept_
+    return np.asarray(values if values.shape[1] > 1 else values * [-0.5, 0.5])
+
+
+def _lengths(rows: Floats) -> Floats:
+    """Lengths [n, 1] of rows, without a copy of them."""
+    return np.asarray(np.sqrt(np.maximum(np.einsum("nd,nd->n", rows, rows), 1e-12))[:, None])
+
+
+def _unit(rows: Floats) -> Floats:
+    return np.asarray(rows / _lengths(rows))
+
+
+def _log_softmax(values: Floats) -> Floats:
+    shifted = values - values.max(axis=1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)))
+
+
+def _standard(values: Floats) -> Floats:
+    """Values less their mean, over their deviation; zero where all are equal."""
+    centred, width = values - values.mean(), float(values.std())
+    return np.asarray(centred / width if width > 1e-9 else np.zeros_like(centred))
