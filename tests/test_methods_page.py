@@ -98,6 +98,14 @@ def test_numbers_of_a_run_come_from_its_cells(tool, cells):
     assert "- *A bank*: not measured yet" in tool.pages(numbers)["kmeans.md"]
 
 
+def test_a_page_names_the_command_that_made_its_numbers(tool, cells):
+    assert "sinkshot reproduce --study leaderboard" in tool.pages(tool.measured(cells))["index.md"]
+    cells.write_text(cells.read_text().replace("leaderboard,", "leaderboard-full,"))
+    page = tool.pages(tool.measured(cells))["index.md"]
+    assert "python tools/gpu_leaderboard.py" in page
+    assert "several share a machine" in page
+
+
 def test_numbers_without_an_interval_are_left_out(tool, cells):
     text = cells.read_text()
     place = text.splitlines()[0].split(",").index("here_ci95")

@@ -30,7 +30,7 @@ STUDY, ON_GPU = "leaderboard", "leaderboard-full"
 _OPEN_SET = ("AUROC", "AUPR", "FPR95")  # columns that share their episodes with one of accuracy
 
 Measured = dict[str, Any]
-"""`hardware`, `finished`, and `sheets`: sheet -> method -> column -> value, ci95, episodes, ms."""
+"""`study`, `hardware`, `finished`, and `sheets`: sheet -> method -> column -> value, ci95, episodes, ms."""
 
 INTRODUCTION = """\
 # Methods
@@ -42,8 +42,16 @@ of the paper's tables that need training of their own.
 
 Pages are made from the registry and the methods' own files. The numbers are those of
 
-    sinkshot reproduce --study leaderboard --episodes 2000
+    {command}
 """
+COMMANDS = {
+    STUDY: "sinkshot reproduce --study leaderboard --episodes 2000",
+    ON_GPU: "python tools/gpu_leaderboard.py --probe    # 10,000 episodes each, on a GPU",
+}
+TIMES = {
+    STUDY: "milliseconds per episode on one core, with every core of {hardware} busy",
+    ON_GPU: "milliseconds per episode of one process, where several share {hardware}",
+}
 
 
 # --- numbers --------------------------------------------------------------------------------------------------------
@@ -67,13 +75,14 @@ def measured(cells: Path) -> Measured:
             "ms": float(f"{1000 * seconds / episodes:.3g}"),
         }
     hardware = sorted({row["hardware"] for row in rows})
-    return {"hardware": "; ".join(hardware), "finished": max(row["finished"] for row in rows)[:10], "sheets": sheets}
+    facts = {"hardware": "; ".join(hardware), "finished": max(row["finished"] for row in rows)[:10]}
+    return {"study": rows[0]["study"], **facts, "sheets": sheets}
 
 
 def stored() -> Measured:
     """Return the numbers that the page has."""
     if not NUMBERS.is_file():
-        return {"hardware": "", "finished": "", "sheets": {}}
+        return {"study": STUDY, "hardware": "", "finished": "", "sheets": {}}
     found: Measured = json.loads(NUMBERS.read_text(encoding="utf-8"))
     return found
 
@@ -86,7 +95,8 @@ def pages(numbers: Measured) -> dict[str, str]:
     inductive, transductive = (
         [METHODS[name] for name in sorted(METHODS) if METHODS[name].transductive == kind] for kind in (False, True)
     )
-    index = [INTRODUCTION, _contents("Inductive", inductive), _contents("Transductive", transductive)]
+    introduction = INTRODUCTION.format(command=COMMANDS[numbers["study"]])
+    index = [introduction, _contents("Inductive", inductive), _contents("Transductive", transductive)]
     found = {"index.md": "\n".join([*index, *_tables(numbers)]).rstrip("\n") + "\n"}
     return found | {f"{method.name}.md": _page(method, numbers) for method in (*inductive, *transductive)}
 
@@ -188,10 +198,9 @@ def _tables(numbers: Measured) -> Iterator[str]:
     if numbers["sheets"]:
         yield "## Measured\n"
         yield (
-            "Percent ± 95 % CI half-width, and milliseconds per episode on one core, with every core of "
-            f"{numbers['hardware']} busy; measured {numbers['finished']}. Sorted by the mean of all columns. Slow "
-            "methods saw only the first episodes of the set, which may be easier or harder than the whole: they come "
-            "last, as do methods that cannot fill every column.\n"
+            f"Percent ± 95 % CI half-width, and {TIMES[numbers['study']].format(**numbers)}; measured "
+            f"{numbers['finished']}. Sorted by the mean of all columns. Methods that cannot fill every column come "
+            "last, as do those that saw fewer episodes: their sample may be easier or harder than the whole.\n"
         )
     for sheet, methods in numbers["sheets"].items():
         columns = list(dict.fromkeys(column for found in methods.values() for column in found))
