@@ -1,26 +1,30 @@
 """Choose the default of what to label next on validation classes, and its constants; write docs/next-labels-choice.md.
 
-    python tools/choose_next_labels.py --draws 20
+    python tools/choose_next_labels.py --draws 48 --workers 2
 
 No novel class is read. Each line is the area under the accuracy from 0 to 10 labels a class, as in the study
-`next-labels`, on the same draws for all lines.
+`next-labels`, on the same draws for all lines. With `--save FILE` the areas are written to a file instead of a page, on
+another machine say, and `--areas FILE` writes the page from it. 48 draws take about 20 minutes of one core.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
-from sinkshot import load
+from sinkshot import FeatureBank, load
 from sinkshot.selection import DEFAULT, STRATEGIES, Pool, expected_gain, herding
-from sinkshot.studies.label_curves import CLASSIFIERS, METRICS, POOLS, area, curve, draw_pool, half_width
+from sinkshot.studies.label_curves import CLASSIFIERS, POOLS, area, curve, draw_pool, half_width
 from sinkshot.studies.merge import selection_seed
 
 ROOT = Path(__file__).parent.parent
@@ -32,12 +36,12 @@ SEED = 1_000
 
 
 class Job(NamedTuple):
-    """All lines on one kind of pool behind one classifier."""
+    """All lines on one draw of one kind of pool, behind one classifier."""
 
     bank: str
     pool: str
     classifier: str
-    draws: int
+    draw: int
 
 
 def lines() -> Iterator[tuple[str, Callable[[Pool, int], list[int]]]]:
@@ -68,22 +72,26 @@ def _with(module: ModuleType, name: str, **constants: float) -> Callable[[Pool, 
     return choose
 
 
-def measure(job: Job) -> dict[str, NDArray[np.float64]]:
-    """Areas [draws, metrics] of every line."""
-    bank = load(ROOT / "data" / "banks" / f"{BANKS[job.bank]}.safetensors")
-    found: dict[str, list[NDArray[np.float64]]] = {name: [] for name, _ in lines()}
-    for number in range(job.draws):
-        drawn = draw_pool(bank, job.pool, 5, 60, selection_seed(SEED, number))
-        for name, choose in lines():
-            measured = curve(drawn, choose, CLASSIFIERS[job.classifier], 10)
-            found[name].append(np.array([area(measured[:, i]) for i in range(len(METRICS))]))
-    return {name: np.array(areas) for name, areas in found.items()}
+Areas = dict[str, NDArray[np.float64]]  # of every line
 
 
-def page(jobs: list[Job], results: list[dict[str, NDArray[np.float64]]], draws: int) -> str:
+@cache
+def bank_of(name: str) -> FeatureBank:
+    """Load a bank once in each process."""
+    return load(ROOT / "data" / "banks" / f"{BANKS[name]}.safetensors")
+
+
+def measure(job: Job) -> Areas:
+    """Areas [metrics] of every line."""
+    drawn = draw_pool(bank_of(job.bank), job.pool, 5, 60, selection_seed(SEED, job.draw))
+    with threadpool_limits(1):
+        return {name: area(curve(drawn, choose, CLASSIFIERS[job.classifier], 10).T) for name, choose in lines()}
+
+
+def page(jobs: list[Job], results: list[Areas], draws: int) -> str:
     """Write the page."""
     names = [name for name, _ in lines()]
-    accuracy = {name: np.array([found[name][:, 0] for found in results]) for name in names}  # [jobs, draws]
+    accuracy = {name: np.array([found[name][0] for found in results]) for name in names}  # [jobs]
     ranked = sorted(names, key=lambda name: -accuracy[name].mean())
     best = next(name for name in ranked if name in STRATEGIES)
     heads = ["strategy", "all", "over random", *CLASSIFIERS, *POOLS, "macro accuracy", "classes found"]
@@ -101,7 +109,7 @@ def page(jobs: list[Job], results: list[dict[str, NDArray[np.float64]]], draws: 
         "|" + "---|" * len(heads),
     ]
     for name in ranked:
-        apart = (accuracy[name] - accuracy["random"]).ravel()
+        apart = accuracy[name] - accuracy["random"]
         cells = [
             f"{100 * accuracy[name].mean():.2f}",
             f"{100 * apart.mean():+.2f} ± {100 * float(half_width(apart)):.2f}",
@@ -109,7 +117,7 @@ def page(jobs: list[Job], results: list[dict[str, NDArray[np.float64]]], draws: 
         for field, values in (("classifier", CLASSIFIERS), ("pool", POOLS)):
             chosen = [[i for i, job in enumerate(jobs) if getattr(job, field) == value] for value in values]
             cells += [f"{100 * accuracy[name][rows].mean():.2f}" for rows in chosen]
-        cells += [f"{100 * np.mean([found[name][:, i] for found in results]):.2f}" for i in (1, 2)]
+        cells += [f"{100 * np.mean([found[name][i] for found in results]):.2f}" for i in (1, 2)]
         text.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(text) + "\n"
 
@@ -117,13 +125,25 @@ def page(jobs: list[Job], results: list[dict[str, NDArray[np.float64]]], draws: 
 def main() -> None:
     """Measure, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--draws", type=int, default=20)
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--draws", type=int, default=48)
+    parser.add_argument("--workers", type=int, default=2, help="processes")
+    parser.add_argument("--save", type=Path, help="write the areas to this file instead of the page")
+    parser.add_argument("--areas", type=Path, help="write the page from this file")
     given = parser.parse_args()
-    jobs = [Job(bank, pool, name, given.draws) for name in CLASSIFIERS for bank in BANKS for pool in POOLS]
-    with ProcessPoolExecutor(given.workers) as workers:
-        results = list(workers.map(measure, jobs))
-    PAGE.write_text(page(jobs, results, given.draws))
+    if given.areas:
+        told = json.loads(given.areas.read_text())
+        jobs = [Job(*one) for one in told["jobs"]]
+        results = [{name: np.array(found) for name, found in one.items()} for one in told["areas"]]
+    else:
+        kinds = [(bank, pool, name) for name in reversed(CLASSIFIERS) for bank in BANKS for pool in POOLS]
+        jobs = [Job(*kind, draw) for kind in kinds for draw in range(given.draws)]
+        with ProcessPoolExecutor(given.workers) as workers:
+            results = list(workers.map(measure, jobs, chunksize=4))
+    if given.save:
+        areas = [{name: found.round(6).tolist() for name, found in one.items()} for one in results]
+        given.save.write_text(json.dumps({"jobs": jobs, "areas": areas}))
+        return
+    PAGE.write_text(page(jobs, results, 1 + max(job.draw for job in jobs)))
     print(PAGE.read_text())
 
 

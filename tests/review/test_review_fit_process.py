@@ -16,8 +16,9 @@ from review_server import PATIENCE, labels_of
 from sinkshot.errors import InputError
 from sinkshot.label.classifier import classify
 from sinkshot.label.items import Items
+from sinkshot.review.child_process import ProcessEndedError
 from sinkshot.review.fit_main import NICE
-from sinkshot.review.fit_process import FitProcess, ProcessEndedError, Setup
+from sinkshot.review.fit_process import FitProcess, Setup
 from sinkshot.review.likeness import Likeness
 from sinkshot.review.refit import MOST_ENDS, Refitter, Worker
 from sinkshot.review.state import Review
@@ -116,7 +117,6 @@ def test_a_process_that_always_ends_is_left_alone_until_the_next_decision(proces
         process.ended("by SIGKILL")
         assert refitter.worker.waiting == (ends < MOST_ENDS)
     assert review.trouble.endswith("stay as they are until your next decision. All that you decided is saved.")
-    review.log.close()
 
 
 @linux
@@ -129,12 +129,20 @@ def test_it_ends_with_a_killed_server_at_once():
     until(lambda: not Path(f"/proc/{fitting}").exists())
 
 
+def processes_of(server):
+    """Numbers of the process that keeps the state, and of the one that fits."""
+    (keeping,) = children(server.process.pid)
+    until(lambda: children(keeping))
+    (fitting,) = children(keeping)
+    return keeping, fitting
+
+
 @linux
 @pytest.mark.slow
 def test_a_review_outlives_its_process_and_ends_it_after_ctrl_c(photos, tmp_path, start):
     server = start(photos, tmp_path / "labels")
     before = server.fitted()
-    (fitting,) = children(server.process.pid)
+    keeping, fitting = processes_of(server)
     priority = os.getpriority(os.PRIO_PROCESS, server.process.pid)
     assert os.getpriority(os.PRIO_PROCESS, fitting) == min(19, priority + NICE)
     os.kill(fitting, signal.SIGKILL)
@@ -146,8 +154,29 @@ def test_a_review_outlives_its_process_and_ends_it_after_ctrl_c(photos, tmp_path
     after = server.fitted(1)
     assert after["fit"]["number"] > before["fit"]["number"]
     assert after["trouble"] == ""
-    (fitting,) = children(server.process.pid)
+    keeping, fitting = processes_of(server)
     code, said = server.interrupt()
     assert (code, "Traceback" in said) == (0, False)
     assert not Path(f"/proc/{fitting}").exists()
+    assert not Path(f"/proc/{keeping}").exists()
     assert list(labels_of(tmp_path / "labels").values())[row] == ("red", "accepted")
+
+
+@linux
+@pytest.mark.slow
+def test_a_review_outlives_the_process_that_keeps_its_state(photos, tmp_path, start):
+    server = start(photos, tmp_path / "labels")
+    before = server.fitted()
+    row = before["label"].index(0, before["source"].index(0))
+    assert server.decide("label", items=[row], label="red")[0] == 200
+    for place in (1, 2):
+        keeping, fitting = processes_of(server)
+        os.kill(keeping, signal.SIGKILL)
+        assert server.decide("label", items=[row + place], label="new class")[0] == 200
+        until(lambda: server.ask("state")[0] == 200)
+        assert server.fitted(1 + place)["counts"]["accepted"] == 1 + place
+        until(lambda gone=fitting: not Path(f"/proc/{gone}").exists())
+    assert server.interrupt()[0] == 0
+    labels = list(labels_of(tmp_path / "labels").values())
+    assert labels[row] == ("red", "accepted")
+    assert labels[row + 1 : row + 3] == [("new class", "accepted")] * 2

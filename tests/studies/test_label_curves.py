@@ -98,10 +98,11 @@ def test_labels_spent_on_strangers_alone_leave_nothing_known(bank):
 
 
 def test_strategies_see_the_same_draws_and_ours_is_above_random(bank):
-    facts = label_curves(bank, "long-tail", "sinkshot", 4, 5, 40, 3, 0)
+    options = {"pool": "long-tail", "classifier": "sinkshot", "classes": 5, "rows": 40, "labels": 3, "seed": 0}
+    facts = label_curves(bank, 4, **options)
     assert json.loads(json.dumps(facts)) == facts
     assert set(facts["strategies"]) == set(STRATEGIES)
-    again = label_curves(bank, "long-tail", "sinkshot", 4, 5, 40, 3, 0, ("random",))
+    again = label_curves(bank, 4, **options, strategies=("random",))
     assert again["strategies"]["random"] == facts["strategies"]["random"]
     ours, random = (facts["strategies"][name]["accuracy"]["areas"] for name in ("expected-gain", "random"))
     assert difference(ours, random)[0] > 0.03

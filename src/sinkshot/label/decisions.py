@@ -67,6 +67,11 @@ def standing(decisions: Iterable[Decision]) -> list[Decision]:
     return [one for one in decisions if one.kind != "undo" and one.number not in undone]
 
 
+def next_to_undo(decisions: Iterable[Decision]) -> Decision | None:
+    """Return the decision that the next undo takes back."""
+    return next((one for one in reversed(standing(decisions)) if one.kind != "draw"), None)
+
+
 def put_onto(items: Items, decisions: Sequence[Decision]) -> tuple[Items, dict[int, frozenset[str]]]:
     """Return items with the labels that were decided, and the classes that were ruled out; the last decision counts."""
     numbers = {name: number for number, name in enumerate(items.names)}
@@ -147,13 +152,9 @@ class DecisionLog:
             self._numbers[identity] = decision
             return decision, True
 
-    def last(self) -> Decision | None:
-        """Return the decision that the next undo takes back."""
-        return next((one for one in reversed(standing(self.decisions)) if one.kind != "draw"), None)
-
     def _undoable(self, number: int) -> Decision:
         if not number:
-            last = self.last()
+            last = next_to_undo(self.decisions)
             if last is None:
                 raise InputError("there is nothing to undo.")
             return last
@@ -211,4 +212,15 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-__all__ = ["NAME", "OUTSIDER", "Decision", "DecisionLog", "RuledOut", "put_onto", "read", "rule_out", "standing"]
+__all__ = [
+    "NAME",
+    "OUTSIDER",
+    "Decision",
+    "DecisionLog",
+    "RuledOut",
+    "next_to_undo",
+    "put_onto",
+    "read",
+    "rule_out",
+    "standing",
+]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from importlib.resources import files
 from typing import Any
@@ -17,13 +16,12 @@ from starlette.routing import Route
 
 from sinkshot.errors import InputError
 from sinkshot.foreign import texts
-from sinkshot.review.refit import Refitter, Saver
-from sinkshot.review.state import Review
+from sinkshot.review.child_process import ProcessEndedError
+from sinkshot.review.desk import Desk
 from sinkshot.review.thumbnails import SIDES, Thumbnails
 
 TYPES = {".html": "text/html; charset=utf-8", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 KEEP_ALIVE = 15.0  # seconds between two signs of life to a page that waits
-_HISTORY = 200  # decisions in one answer
 
 
 class Listeners:
@@ -54,17 +52,15 @@ class Application:
 
     Parameters
     ----------
-    review : Review
-    refitter : Refitter
-    saver : Saver
+    desk : Desk
     listeners : Listeners
     """
 
-    def __init__(self, review: Review, refitter: Refitter, saver: Saver, listeners: Listeners) -> None:
-        self.review, self.refitter, self.saver, self.listeners = review, refitter, saver, listeners
-        self.thumbnails = Thumbnails(review.given.paths)
+    def __init__(self, desk: Desk, listeners: Listeners) -> None:
+        self.desk, self.listeners = desk, listeners
+        self.thumbnails = Thumbnails(desk.items.paths)
         self.static = _static_files()
-        self.constants = json.dumps(review.constants(), separators=(",", ":")).encode("ascii")
+        self.constants = desk.constants()
 
     def starlette(self) -> Starlette:
         """Return the application."""
@@ -98,18 +94,25 @@ class Application:
 
     async def all_items(self, _: Request) -> Response:
         """Answer with what never changes: names and texts."""
-        return Response(self.constants, media_type="application/json")
+        return _json(self.constants)
 
     async def state(self, _: Request) -> Response:
         """Answer with what is decided and predicted now."""
-        return Response(await run_in_threadpool(self.review.columns), media_type="application/json")
+        return await self._kept("state")
 
     async def item(self, request: Request) -> Response:
         """Answer with what is known of one item."""
         row = request.path_params["row"]
-        if not 0 <= row < len(self.review.given):
+        if not 0 <= row < len(self.desk.items):
             raise HTTPException(404)
-        return JSONResponse(await run_in_threadpool(self.review.item, row))
+        return await self._kept("item", row)
+
+    async def _kept(self, what: str, *arguments: Any) -> Response:
+        """Pass on what the keeper answers."""
+        try:
+            return _json(await asyncio.wrap_future(self.desk.ask(what, *arguments)))
+        except ProcessEndedError:
+            return _starts_again()
 
     async def picture(self, request: Request) -> Response:
         """Answer with the picture of an item."""
@@ -123,15 +126,14 @@ class Application:
 
     async def search(self, request: Request) -> Response:
         """Answer with the numbers of the items that hold the words."""
-        query = request.query_params.get("q", "")[:500]
-        return JSONResponse(await run_in_threadpool(self.review.search, query))
+        return await self._kept("search", request.query_params.get("q", "")[:500])
 
     async def history(self, request: Request) -> Response:
         """Answer with decisions, the newest first."""
         before = request.query_params.get("before", "0")
         if not before.isdigit() or len(before) > 12:
             raise HTTPException(404)
-        return JSONResponse(self.review.history(int(before), _HISTORY))
+        return await self._kept("history", int(before))
 
     async def decide(self, request: Request) -> Response:
         """Take a decision; the answer comes when it is on the disk."""
@@ -140,13 +142,11 @@ class Application:
         except InputError:
             return JSONResponse({"error": "a decision is a JSON object."}, 400)
         try:
-            answer = await run_in_threadpool(self.review.decide, told)
+            return JSONResponse(await run_in_threadpool(self.desk.decide, told))
         except InputError as error:
             return JSONResponse({"error": str(error)}, 400)
-        self.refitter.worker.ask()
-        self.saver.worker.ask()
-        self.listeners.tell()
-        return JSONResponse(answer)
+        except ProcessEndedError:
+            return _starts_again()
 
     async def events(self, _: Request) -> Response:
         """Answer with an event whenever there is something new, until the page leaves."""
@@ -156,14 +156,13 @@ class Application:
         self.listeners.loop = asyncio.get_running_loop()
         event = asyncio.Event()
         self.listeners.waiting.add(event)
-        told: Any = None
+        told = b""
         try:
             while not self.listeners.closed:
                 event.clear()
-                news = {"version": self.review.version, **self.review.status}
-                if told != news:
-                    told = news
-                    yield f"data: {json.dumps(told)}\n\n".encode()
+                if told != self.desk.news:
+                    told = self.desk.news
+                    yield b"data: " + told + b"\n\n"
                 try:
                     await asyncio.wait_for(event.wait(), KEEP_ALIVE)
                 except TimeoutError:
@@ -181,6 +180,14 @@ def _static_files() -> dict[str, tuple[bytes, str]]:
         if suffix in TYPES:
             found[file.name] = file.read_bytes(), TYPES[suffix]
     return found
+
+
+def _json(content: bytes) -> Response:
+    return Response(content, media_type="application/json")
+
+
+def _starts_again() -> Response:
+    return JSONResponse({"error": "predictions are being made again; what you decided is saved."}, 503)
 
 
 async def _not_there(_: Request, error: Exception) -> Response:

@@ -1,30 +1,25 @@
 """The program of the process that fits during a review: `python -m sinkshot.review.fit_main`, started by `fit_process`.
 
-It reads a `Setup` and then requests from its standard input, and writes their answers to its standard output. Fits and
-the search for what to label next run at the same time, since the search may take longer than a fit. The process ends
-when its input does, so it never outlives the server.
+Fits and the search for what to label next run at the same time, since the search may take longer than a fit.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import pickle
-import sys
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkshot.errors import InputError
 from sinkshot.label.classifier import Answers, classify, what_to_label_next
 from sinkshot.label.items import OUTSIDER, Items
 from sinkshot.review.fit_process import Setup
 from sinkshot.review.likeness import Likeness
+from sinkshot.review.parent_pipe import ParentPipe
 from sinkshot.selection import first_rows
 
 if TYPE_CHECKING:
@@ -81,45 +76,23 @@ class Work:
 
 
 def main() -> None:
-    """Answer requests until the input ends."""
+    """Answer questions until the input ends."""
     with contextlib.suppress(OSError, AttributeError):
         os.nice(NICE)
-    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints must not get into the answers
-    fits, searches, writing = ThreadPoolExecutor(1), ThreadPoolExecutor(1), threading.Lock()
+    parent = ParentPipe()
+    fits, searches = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
     fits.submit(_import_what_is_slow)  # meanwhile this thread sees the end of the input
-    try:
-        work = Work(pickle.load(requests))
-        lanes: dict[str, tuple[ThreadPoolExecutor, Callable[..., Any]]]
-        lanes = {"fit": (fits, work.fit), "groups": (fits, work.groups), "next": (searches, work.next)}
-        while True:
-            what, arguments = pickle.load(requests)
-            lane, does = lanes[what]
-            lane.submit(_answer, answers, writing, what, does, arguments)
-    except (EOFError, OSError, pickle.UnpicklingError):
-        os._exit(0)  # the server has ended: a fit at hand is of no use
+    work = Work(parent.setup())
+    lanes: dict[str, tuple[ThreadPoolExecutor, Callable[..., Any]]]
+    lanes = {"fit": (fits, work.fit), "groups": (fits, work.groups), "next": (searches, work.next)}
+    for number, what, arguments in parent.questions():
+        lane, does = lanes[what]
+        lane.submit(parent.answer, number, does, *arguments)
 
 
 def _import_what_is_slow() -> None:
     import sinkshot.estimators.few_shot
     import sinkshot.label.second_opinion  # noqa: F401
-
-
-def _answer(
-    answers: BinaryIO, writing: threading.Lock, what: str, does: Callable[..., Any], arguments: tuple[Any, ...]
-) -> None:
-    """Do what was asked and write the answer: what it is about, its value, and the error if there was one."""
-    value: Any = None
-    error: Exception | None = None
-    try:
-        value = does(*arguments)
-    except InputError as one:
-        error = InputError(str(one))
-    except Exception as one:  # a fault of the classifier must not end a review
-        error = RuntimeError(f"{type(one).__name__}: {one}")
-    with writing, contextlib.suppress(BrokenPipeError):
-        pickle.dump((what, value, error), answers)
-        answers.flush()
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 Decisions that come while a fit runs, or shortly after each other, share the next fit. What to label next is sought
 after it, since that may take longer than a fit, and is put off while decisions wait. Both are computed in a process of
-their own; the threads here wait for it.
+their own; the threads here, which are in the process that keeps the state, wait for it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import numpy as np
 
 from sinkshot.errors import InputError
 from sinkshot.files import replacing
-from sinkshot.review.fit_process import FitProcess, ProcessEndedError
+from sinkshot.review.child_process import ProcessEndedError
+from sinkshot.review.fit_process import FitProcess
 from sinkshot.review.state import Fit, Review
 
 QUIET = 0.15  # seconds without a decision before a fit begins
@@ -115,7 +116,7 @@ class Refitter:
     def _fit(self) -> None:
         review, begin = self.review, time.monotonic()
         with review.guard:
-            items, decided, before = review.items, review.decided, review.fit
+            items, decided, before = review.items, len(review.decisions), review.fit
         if not items.classes:
             review.amend(decided=decided)
             self.seeker.ask()
@@ -179,7 +180,7 @@ class Saver:
     def save(self) -> None:
         """Write labels.csv as it stands now, unless it is the same as the last one."""
         review = self.review
-        version = review.decided, review.fit.number
+        version = len(review.decisions), review.fit.number
         if version == self._saved:
             return
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import secrets
 import signal
@@ -17,12 +18,11 @@ from typing import Any
 
 from sinkshot.errors import InputError
 from sinkshot.foreign.folders import is_address
-from sinkshot.label import answers as files
 from sinkshot.label.run import Progress, Tell, prepare
 from sinkshot.locks import alone
-from sinkshot.review.fit_process import FitProcess, Setup
-from sinkshot.review.refit import Refitter, Saver
-from sinkshot.review.state import Review
+from sinkshot.review.child_process import ProcessEndedError
+from sinkshot.review.desk import Desk, Keeper, KeeperSetup
+from sinkshot.review.fit_process import Setup
 
 HOST = "127.0.0.1"
 LOCK = ".review.lock"
@@ -39,8 +39,7 @@ _UVICORN: dict[str, Any] = {
     "loop": "asyncio",
     "http": "h11",
 }
-_SWITCH = 0.001  # seconds after which Python's threads take turns, so that labels.csv does not hold up an answer
-_PATIENCE = 5.0  # seconds for work in the background to end
+_SWITCH = 0.001  # seconds after which Python's threads take turns, so that pictures do not hold up an answer
 
 
 def review(
@@ -80,22 +79,17 @@ def review(
     """
     _must_be_installed()
     folder = _folder(out)
-    with _listening(port) as listening, _alone(folder, listening), FitProcess() as process:
+    with _listening(port) as listening, _alone(folder, listening), Keeper() as keeper:
         items, features, facts = prepare(source, skip=folder, tell=tell, progress=progress, **input_options)
-        state = Review(items, features, folder, unknown)
-        if state.decided:
-            tell(f"{state.log.path}: {state.decided:,} earlier decisions are used")
-        process.setup = Setup(features, method, unknown, next_count)
+        desk = Desk(keeper, KeeperSetup(items, folder, Setup(features, method, unknown, next_count)))
         try:
-            _serve(state, process, listening, announce, open_browser)
-            _finish(state, {"method": method, "threshold": unknown, **facts})
+            if desk.log.decisions:
+                tell(f"{desk.log.path}: {len(desk.log.decisions):,} earlier decisions are used")
+            _serve(desk, listening, announce, open_browser)
+            accepted, count = _finish(desk, {"method": method, "threshold": unknown, **facts})
         finally:
-            state.log.close()
-        sources = state.answers().sources
-        accepted = sum(one == "accepted" for one in sources)
-        tell(
-            f"the review has ended: {folder / 'labels.csv'} has {accepted:,} accepted labels of {len(sources):,} items"
-        )
+            desk.log.close()
+        tell(f"the review has ended: {folder / 'labels.csv'} has {accepted:,} accepted labels of {count:,} items")
 
 
 def _folder(out: str | os.PathLike[str]) -> Path:
@@ -141,13 +135,7 @@ def _alone(out: Path, listening: socket.socket) -> contextlib.AbstractContextMan
     return alone(out / LOCK, _BUSY.format(out), _OTHERWISE, at)
 
 
-def _serve(
-    state: Review,
-    process: FitProcess,
-    listening: socket.socket,
-    announce: Callable[[str], None],
-    open_browser: bool,
-) -> None:
+def _serve(desk: Desk, listening: socket.socket, announce: Callable[[str], None], open_browser: bool) -> None:
     """Answer until a signal comes."""
     import uvicorn
 
@@ -155,16 +143,10 @@ def _serve(
     from sinkshot.review.security import Guard
 
     listeners = Listeners()
-    saver = Saver(state)
-
-    def changed() -> None:
-        listeners.tell()
-        saver.worker.ask()
-
-    refitter = Refitter(state, process, changed)
+    desk.changed = listeners.tell
     token, port = secrets.token_urlsafe(24), listening.getsockname()[1]
     address = f"http://{HOST}:{port}/{token}/"
-    app = Guard(Application(state, refitter, saver, listeners).starlette(), token, port)
+    app = Guard(Application(desk, listeners).starlette(), token, port)
     settings = uvicorn.Config(app, limit_concurrency=_MOST_CONNECTIONS, **_UVICORN)
 
     class Server(uvicorn.Server):
@@ -180,18 +162,14 @@ def _serve(
         listeners.close()
 
     sys.setswitchinterval(_SWITCH)
+    gc.collect()
+    gc.freeze()  # what is there stays: looking through it again would hold up answers
     listening.listen(_MOST_CONNECTIONS)
-    for worker in (refitter.worker, refitter.seeker, saver.worker):
-        worker.start()
-    refitter.worker.ask()
-    saver.worker.ask()
+    desk.ask("hello")  # the first fit begins
     announce(address)
     if open_browser and _has_display():
         threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
     server.run(sockets=[listening])
-    refitter.seeker.stop(0)
-    refitter.worker.stop(_PATIENCE)
-    saver.worker.stop(_PATIENCE)
 
 
 @contextlib.contextmanager
@@ -209,13 +187,16 @@ def _on_signals(stop: Callable[[int, FrameType | None], None]) -> Iterator[None]
             signal.signal(number, handler)
 
 
-def _finish(state: Review, facts: dict[str, Any]) -> None:
-    """Write labels.csv, and the other files of `label` where there are predictions."""
-    answers = state.answers()
-    if answers.classes:
-        files.write(state.folder, state.items, answers, files.summary(state.items, answers, **facts))
-    else:
-        Saver(state).save()
+def _finish(desk: Desk, facts: dict[str, Any]) -> tuple[int, int]:
+    """Have the files of `label` written; return how many items are accepted, and of how many."""
+    try:
+        accepted, count = desk.ask("finish", facts).result()
+    except ProcessEndedError:
+        raise InputError(
+            f"the process that writes {desk.folder / 'labels.csv'} has ended; every decision is in {desk.log.path}. "
+            "Start the same command again, or sinkshot label without --review, to write it."
+        ) from None
+    return accepted, count
 
 
 def _has_display() -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,11 @@ from numpy.typing import NDArray
 from sinkshot.errors import InputError
 from sinkshot.label.answers import labels_csv
 from sinkshot.label.classifier import Answers, labels_and_sources
-from sinkshot.label.decisions import NAME, Decision, DecisionLog, Kind, put_onto, rule_out
+from sinkshot.label.decisions import Decision, next_to_undo, put_onto, rule_out
 from sinkshot.label.items import OUTSIDER, Items
 from sinkshot.review import audit
 from sinkshot.review.likeness import Likeness
 
-LONGEST_NAME = 200  # characters of a class name
-SHOWN_TEXT = 240  # characters of a text in a grid
 _WHOLE_TEXT = 20_000
 _NEAR = 8  # labelled items beside the one in question
 _SOURCES = ("predicted", "given", "accepted")
@@ -49,18 +48,26 @@ class Review:
         With their given labels.
     features : array of shape (n, d)
     folder : Path
-        Where decisions.jsonl and labels.csv are; it exists.
+        Where labels.csv is; it exists.
     unknown : float or None
         The probability of belonging to no class above which an item is rejected.
+    decisions : sequence of Decision
+        What was decided before.
     """
 
-    def __init__(self, items: Items, features: NDArray[Any], folder: Path, unknown: float | None = 0.5) -> None:
-        self.given, self.features, self.folder, self.unknown = items, features, folder, unknown
+    def __init__(
+        self,
+        items: Items,
+        features: NDArray[Any],
+        folder: Path,
+        unknown: float | None = 0.5,
+        decisions: Sequence[Decision] = (),
+    ) -> None:
+        self.given, self.folder, self.unknown = items, folder, unknown
         self.likeness = Likeness(features)
-        self.log = DecisionLog(folder / NAME)
         self.guard = threading.RLock()
-        self.items, self.ruled_out = put_onto(items, self.log.decisions)
-        self.decided = len(self.log.decisions)
+        self.decisions = list(decisions)
+        self.items, self.ruled_out = put_onto(items, decisions)
         self.fit = Fit(0, -1, _no_answers(len(items)))
         self.busy = False  # a fit runs
         self.seeking = False  # what to label next is sought
@@ -69,45 +76,15 @@ class Review:
         self._answers: tuple[Answers, Items, Answers] | None = None  # the newest, and what they were made of
         self._columns: tuple[tuple[int, ...], bytes] | None = None
 
-    def decide(self, told: Any) -> dict[str, Any]:
-        """Take a decision from the page; return what to tell it, once the decision is on the disk."""
-        identity, kind, fields = self._checked(told)
+    def decided(self, decision: Decision) -> None:
+        """Take a decision that is on the disk; one that is known already changes nothing."""
         with self.guard:
-            decision, new = self.log.append(identity, kind, **fields)
-            if new:
-                self.items, self.ruled_out = put_onto(self.given, self.log.decisions)
-                self.decided = len(self.log.decisions)
-        return {"number": decision.number, "of": decision.of, "new": new}
+            if decision.number <= len(self.decisions):
+                return
+            self.decisions.append(decision)
+            self.items, self.ruled_out = put_onto(self.given, self.decisions)
 
-    def _checked(self, told: Any) -> tuple[str, Kind, dict[str, Any]]:
-        """Return the parts of a decision, or raise an error that says what is wrong with it."""
-        if not isinstance(told, dict):
-            raise InputError("a decision is a JSON object.")
-        identity, kind = told.get("id"), told.get("kind")
-        if not isinstance(identity, str) or not 8 <= len(identity) <= 64 or not identity.isascii():
-            raise InputError("a decision has an id of 8 to 64 characters.")
-        if kind == "draw":
-            return identity, "draw", self._draw()
-        if kind == "undo":
-            of = told.get("of", 0)
-            if type(of) is not int or of < 0:
-                raise InputError("an undo names the number of a decision, or none.")
-            return identity, "undo", {"of": of}
-        if kind not in ("label", "reject"):
-            raise InputError("a decision is of the kind label, reject, undo or draw.")
-        rows = told.get("items")
-        if not isinstance(rows, list) or not rows or not all(type(row) is int for row in rows):
-            raise InputError("a decision names its items by number.")
-        if not all(0 <= row < len(self.given) for row in rows):
-            raise InputError(f"items have the numbers 0 to {len(self.given) - 1}.")
-        names = tuple(self.given.names[row] for row in dict.fromkeys(rows))
-        label = told.get("label")
-        if label not in self.items.classes and label not in self.fit.answers.classes:
-            label = class_name(label)
-        fields = {"items": names, "label": label, "audit": told.get("audit") is True}
-        return identity, kind, fields
-
-    def _draw(self) -> dict[str, Any]:
+    def draw(self) -> dict[str, Any]:
         """Draw items at random from those that nobody has looked at."""
         with self.guard:
             answers = self.answers()
@@ -151,7 +128,7 @@ class Review:
         """What the page compares: it changes with every decision and every fit, and with what follows from them."""
         fit = self.fit
         shown = hash((fit.next_rows, fit.groups)) & 0xFFFFFFFF
-        return self.decided, fit.number, fit.decided, shown
+        return len(self.decisions), fit.number, fit.decided, shown
 
     @property
     def status(self) -> dict[str, Any]:
@@ -176,7 +153,7 @@ class Review:
         sources = [_SOURCES.index(source) for source in answers.sources]
         counts = Counter(answers.sources)
         unknown = sum(not label for label in answers.labels)
-        last = self.log.last()
+        last = next_to_undo(self.decisions)
         return {
             "version": list(version),
             "classes": classes,
@@ -200,12 +177,12 @@ class Review:
             "groups": fit.groups,
             "audit": self._audit(code),
             "undo": None if last is None else self._shown(last),
-            "fit": {"number": fit.number, "seconds": fit.seconds, "behind": self.decided - max(0, fit.decided)},
+            "fit": {"number": fit.number, "seconds": fit.seconds, "behind": version[0] - max(0, fit.decided)},
             "warnings": list(answers.warnings),
         }
 
     def _audit(self, code: dict[str, int]) -> dict[str, Any]:
-        found = audit.of_decisions(self.log.decisions)
+        found = audit.of_decisions(self.decisions)
         rows = {name: row for row, name in enumerate(self.given.names)}
         open_items = [
             (rows[name], code.get(label, -1))
@@ -220,16 +197,6 @@ class Review:
             "accuracy": found.accuracy,
             "interval": found.interval if found.answered else None,
             "open": open_items,
-        }
-
-    def constants(self) -> dict[str, Any]:
-        """Return what does not change while the server runs."""
-        items = self.given
-        return {
-            "kind": items.kind,
-            "names": items.names,
-            "texts": [text[:SHOWN_TEXT] for text in items.texts],
-            "file": str(self.folder / "labels.csv"),
         }
 
     def item(self, row: int) -> dict[str, Any]:
@@ -266,8 +233,8 @@ class Review:
 
     def history(self, before: int, count: int) -> list[dict[str, Any]]:
         """Return decisions, the newest first, from a number downwards."""
-        decisions = self.log.decisions[: before - 1] if before else list(self.log.decisions)
-        undone = {one.of for one in self.log.decisions if one.kind == "undo"}
+        decisions = self.decisions[: before - 1] if before else list(self.decisions)
+        undone = {one.of for one in self.decisions if one.kind == "undo"}
         return [self._shown(one) | {"undone": one.number in undone} for one in reversed(decisions[-count:])]
 
     def _shown(self, decision: Decision) -> dict[str, Any]:
@@ -280,18 +247,6 @@ class Review:
             "first": list(decision.items[:3]),
             "of": decision.of,
         }
-
-
-def class_name(given: Any) -> str:
-    """Return the name of a class as a person typed it, or raise an error that says what is wrong with it."""
-    if not isinstance(given, str):
-        raise InputError("a class has a name.")
-    name = " ".join(given.split())
-    if not name or len(name) > LONGEST_NAME or not name.isprintable():
-        raise InputError(f"a class name has 1 to {LONGEST_NAME} printable characters.")
-    if name != OUTSIDER and (name.startswith("_") or name.casefold() in ("unknown", "-1")):
-        raise InputError(f"{name} cannot name a class; it has a meaning of its own. Choose another name.")
-    return name
 
 
 def _no_answers(count: int) -> Answers:

@@ -9,7 +9,7 @@ cannot be answered, so its rows count as wrong. All strategies see the same draw
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -186,30 +186,38 @@ def _after(drawn: PoolDraw, asked: NDArray[np.bool_], strangers: NDArray[np.bool
     return Pool(centred(drawn.rows, centre), asked, answer.probabilities, unknown, seed, drawn.test)
 
 
-def label_curves(
+def curves_of_draw(
     bank: FeatureBank,
+    number: int,
+    *,
     pool: str,
     classifier: str,
-    draws: int,
     classes: int,
     rows: int,
     labels: int,
     seed: int,
     strategies: Sequence[str] = (),
-) -> dict[str, Any]:
-    """Measure the curves of all strategies, or of some, on the same draws."""
-    names = list(strategies or STRATEGIES)
-    measured: dict[str, list[Floats]] = {name: [] for name in names}
-    for number in range(draws):
-        drawn = draw_pool(bank, pool, classes, rows, selection_seed(seed, number))
-        for name in names:
-            measured[name].append(curve(drawn, STRATEGIES[name].choose, CLASSIFIERS[classifier], labels))
+) -> dict[str, Floats]:
+    """Measure the curves of all strategies, or of some, on the draw of a number."""
+    drawn = draw_pool(bank, pool, classes, rows, selection_seed(seed, number))
+    names = strategies or STRATEGIES
+    return {name: curve(drawn, STRATEGIES[name].choose, CLASSIFIERS[classifier], labels) for name in names}
+
+
+def label_curves(bank: FeatureBank, draws: int, **options: Any) -> dict[str, Any]:
+    """Measure the curves of all strategies, or of some, on the same draws; options are those of one draw."""
+    return collected([curves_of_draw(bank, number, **options) for number in range(draws)], **options)
+
+
+def collected(measured: Sequence[Mapping[str, Floats]], *, pool: str, classifier: str, **_: Any) -> dict[str, Any]:
+    """Return the curves of draws as JSON can hold them, with what they are of."""
+    steps = len(next(iter(measured[0].values())))
     return {
         "pool": pool,
         "classifier": classifier,
-        "draws": draws,
-        "labels": list(range(labels + 1)),
-        "strategies": {name: summary(np.array(found)) for name, found in measured.items()},
+        "draws": len(measured),
+        "labels": list(range(steps)),
+        "strategies": {name: summary(np.array([one[name] for one in measured])) for name in measured[0]},
     }
 
 
