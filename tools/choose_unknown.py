@@ -231,7 +231,8 @@ def loss(cells: dict[float, list[list[Collected]]], s: SinkShotSettings) -> floa
         for kind in kinds:
             found = []
             for each in kind:
-                part = method.share_of_strangers(each.belongs, each.near, each.left_out, each.rows, s)
+                short = method.shortfall(each.belongs, each.near, each.left_out, each.rows)
+                part = method.share_of_strangers(each.belongs, each.near, *short, each.rows, s)
                 found.append((method.rejected(each.evidence, part, s) > 0.5).mean())
             mean = float(np.mean(found))
             total += max(0.0, abs(mean - share) - OPEN_LIMIT) if share else 25 * max(0.0, mean - CLOSED_LIMIT)

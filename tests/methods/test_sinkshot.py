@@ -12,7 +12,7 @@ from sinkshot import METHODS, Recipe, Task, evaluate, load, open_set
 from sinkshot.calibration import Confidence
 from sinkshot.methods.algebra import rows_of
 from sinkshot.methods.priors import shrunken_shares
-from sinkshot.methods.sinkshot import rejected, share_of_strangers, solve
+from sinkshot.methods.sinkshot import rejected, share_of_strangers, shortfall, solve
 from sinkshot.preprocess import apply
 from sinkshot.settings.sinkshot import LEAST_STRANGERS, SETTINGS
 
@@ -151,7 +151,7 @@ def test_the_share_of_strangers_follows_how_near_queries_and_supports_are():
     sure = np.eye(2)[:, np.arange(80) % 2][None]
     settings = replace(SETTINGS, offset_error=0.0, offset_few=0.0)
     open_, closed = (
-        share_of_strangers(sure, values, np.zeros((1, 1, 1)), rows, settings)[0, 0, 0]
+        share_of_strangers(sure, values, *shortfall(sure, values, np.zeros((1, 1, 1)), rows), rows, settings)[0, 0, 0]
         for values in (near, np.where(near < 0.5, 0.75, near))
     )
     assert open_ > 0.4

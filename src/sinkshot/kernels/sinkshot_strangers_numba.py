@@ -36,8 +36,8 @@ from sinkshot.settings.sinkshot import (
     SinkShotSettings,
 )
 
-ASKED, NEAREST, PART, ALONG, SCALE, OVERALL, EVIDENCE, NEAR, UNKNOWN = range(4, 13)
-ROWS = 13
+ASKED, NEAREST, PART, ALONG, SCALE, OVERALL, EVIDENCE, NEAR, UNKNOWN, MOVES = range(4, 14)
+ROWS = 14
 _EPSILON = np.float32(4 * np.finfo(np.float32).eps)
 _LEAST_KNOWN, _LEAST_VARIANCE = np.float32(LEAST_KNOWN), np.float32(LEAST_VARIANCE)
 _LEAST_GAP, _LEAST_SQUARE = np.float32(LEAST_GAP), np.float32(LEAST_SQUARE)
@@ -61,6 +61,8 @@ class Evidence(NamedTuple):
     offset_few: np.float32
     few_strangers: np.float32
     most_strangers: np.float32
+    wary: np.float32
+    wary_from: np.float32
     rounds: int
     least_within: np.float32
 
@@ -218,8 +220,8 @@ def collect(
 @part
 def share_of_strangers(
     everywhere: Floats, q: int, n: int, by_row: Floats, left_out: float, constants: Evidence
-) -> np.float32:
-    """The estimated share of queries that belong to no class; rows from q to n are supports."""
+) -> tuple[np.float32, np.float32]:
+    """The estimated share of queries that belong to no class, and `shortfall`; rows from q to n are supports."""
     queries, supports = np.float32(q), np.float32(n - q)
     reference = attracted = few = mean = spread = ZERO
     of_queries = squares = zeros()
@@ -245,16 +247,19 @@ def share_of_strangers(
     unsure = ONE - total(squares) / queries
     offset = constants.offset + constants.offset_unsure * unsure * attracted
     offset += constants.offset_error * np.sqrt(few * spread) / gap + constants.offset_few * few
-    short = (reference - total(of_queries) / queries) / gap - offset
-    share = min(max(short / constants.depth, np.float32(1e-3)), constants.most_strangers)
+    short = (reference - total(of_queries) / queries) / gap
+    share = min(max((short - offset) / constants.depth, np.float32(1e-3)), constants.most_strangers)
     doubt = constants.few_strangers * constants.few_strangers
-    return np.float32(max(share * share * share / (share * share + doubt), _LEAST_STRANGERS))
+    return np.float32(max(share * share * share / (share * share + doubt), _LEAST_STRANGERS)), np.float32(short)
 
 
 @part
-def reject(by_row: Floats, q: int, share: float, constants: Evidence) -> None:
-    """Mixture of two kinds of evidence, of which `share` is strange: by_row[UNKNOWN], and what is known."""
+def reject(by_row: Floats, q: int, share: float, short: float, constants: Evidence) -> None:
+    """Mixture of two kinds of evidence, of which `share` is strange: by_row[UNKNOWN], and what is known and moves."""
     count, s = np.float32(q), zeros()
+    least = constants.wary * (short - constants.wary_from)
+    for i in range(0, q, 8):
+        store(by_row, MOVES, i, sigmoid((load(by_row, EVIDENCE, i) - least) * (ONE / constants.inlier)))
     for i in range(0, q, 8):
         s += load(by_row, EVIDENCE, i) * load(by_row, ASKED, i)
     centre, s = total(s) / count, zeros()

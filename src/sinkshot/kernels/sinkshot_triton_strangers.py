@@ -61,7 +61,7 @@ def evidence_of(everywhere, flags, operands, numbers, count, EVIDENCE_SPREADS: t
     """Evidence of being known and how near rows are to a class, [ROWS] each; how near queries are to the next."""
     asked, is_real, exists, label = flags
     upper, lower, unit, diagonal, near, nearer, root, spread = operands
-    by_classes, weight, support_evidence, inlier_width = numbers
+    by_classes, weight, support_evidence, inlier_width, _, _ = numbers
     size = tl.sum(everywhere, 0)
     of_classes = tl.sum(everywhere / tl.where(size > 0, size, 1.0)[None, :], 1) / WAY
     part = tl.where(is_real, by_classes * of_classes + (1.0 - by_classes) / count, 0.0)
@@ -98,7 +98,7 @@ def evidence_of(everywhere, flags, operands, numbers, count, EVIDENCE_SPREADS: t
 
 @triton.jit
 def share_of_strangers(everywhere, near_class, next_class, flags, numbers):
-    """The estimated share of queries that belong to no class."""
+    """The estimated share of queries that belong to no class, and `shortfall`."""
     asked, is_real, _, _ = flags
     depth, first_offset, by_unsure, by_error, by_few, shrink, most = numbers
     given = is_real & ~asked
@@ -115,9 +115,16 @@ def share_of_strangers(everywhere, near_class, next_class, flags, numbers):
     distance = tl.where(given, near_class - tl.sum(tl.where(given, near_class, 0.0), 0) / supports, 0.0)
     spread = tl.sum(distance * distance, 0) / tl.maximum(supports - 1.0, 1.0)
     offset = first_offset + by_unsure * unsure * attracted + by_error * tl.sqrt(few * spread) / gap + by_few * few
-    short = (reference - tl.sum(tl.where(asked, near_class, 0.0), 0) / queries) / gap - offset
-    part = tl.minimum(tl.maximum(short / depth, 1e-3), most)
-    return tl.maximum(part * part * part / (part * part + shrink * shrink), _LEAST_STRANGERS)
+    short = (reference - tl.sum(tl.where(asked, near_class, 0.0), 0) / queries) / gap
+    part = tl.minimum(tl.maximum((short - offset) / depth, 1e-3), most)
+    return tl.maximum(part * part * part / (part * part + shrink * shrink), _LEAST_STRANGERS), short
+
+
+@triton.jit
+def moving(evidence, short, numbers):
+    """How far queries move class weights, [ROWS]."""
+    _, _, _, inlier_width, wary, wary_from = numbers
+    return _sigmoid((evidence - wary * (short - wary_from)) / inlier_width)
 
 
 @triton.jit

@@ -18,10 +18,10 @@ weight.
     b. smooth: M <- 0.3 [supports; p] + 0.7 M S, twice from M = [supports; p]; p = M / sum, then p^1.75 / sum. Where
        neighbours are close (mean cosine c above 0.68) they give more: 1 - 3 (1 - c)^2 in place of 0.7, at most 0.95,
        and as many times more as it takes for a row's own value to fade as far.
-    c. At t = 1 only: known = 1 - unknown by `strangers`, which has more constants; before, known = 1.
+    c. At t = 1 only: known = 1 - unknown and moves by `strangers`, which has more constants; before, both are 1.
     d. pi = shrunken counts (`sinkshot.methods.priors.shrunken_shares`), queries counted as far as known.
     e. p = Sinkhorn of p: class sums pi sum(known), row sums known, ten passes, ending on rows; p / known.
-    f. weights = 1.5 supports + sum known p^2 row, of unit length.
+    f. weights = 1.5 supports + sum known moves p^2 row, of unit length.
 4.  p = Sinkhorn of exp(9 cosine); b; Sinkhorn again, each as in e.
 5.  Probabilities are p^(1/T) / sum, with log T = 0.28 - 0.15 log shots - 0.15 log(way / 5) + 1.18 (share of queries
     that are not where step 2 had them nearest) + 0.25 (way sum counts^2 - 1).
@@ -113,17 +113,17 @@ def run_steps(rows: Rows, graph: Graph, s: SinkShotSettings) -> Scores:
     xp = array_namespace(scores)
     share = xp.full_like(rows.member[..., :1], 1.0 / way)  # pi, [R, way, 1]
     first = scores[..., rows.supports :]  # [R, way, q]
-    known = xp.ones_like(first[..., :1, :])  # [R, 1, q]
+    known = moves = xp.ones_like(first[..., :1, :])  # [R, 1, q]
     spreading = spreading_over(graph, s)
     for step in range(s.steps):
         belongs = softmax(s.lam_at(step) * scores[..., rows.supports :] + xp.log(share), axis=-2)
         belongs = kept(smoothed(belongs, rows, spreading, s.power))
         if step == s.stranger_step:
-            unknown = strangers(belongs, rows, graph, s)  # [R, 1, q]
+            unknown, moves = strangers(belongs, rows, graph, s)  # [R, 1, q] each
             known = at_least(1.0 - unknown, LEAST_KNOWN)
         share = shrunken_shares(belongs, known, s.noise_at(shots), s.bias_at(way), s.doubt, s.least_share)
         belongs = allocated(belongs, share, known, s.passes)
-        mass = rows.with_queries(s.support_weight * rows.member, known * belongs * belongs)
+        mass = rows.with_queries(s.support_weight * rows.member, known * moves * belongs * belongs)
         _, scores = unit(mass, rows)
     kernel = kept(transport_kernel(scores[..., rows.supports :], s.lam))
     belongs = allocated(kernel, share, known, s.passes)
@@ -168,8 +168,10 @@ def allocated(kernel: Array, share: Array, known: Array, passes: int) -> Array:
     return _to_one(kernel * v)
 
 
-def strangers(belongs: Array, rows: Rows, graph: Graph, s: SinkShotSettings) -> Array:
-    """Probability that each query belongs to none of the classes, [R, 1, q], on a scale estimated from the pool.
+def strangers(belongs: Array, rows: Rows, graph: Graph, s: SinkShotSettings) -> tuple[Array, Array]:
+    """Probability that each query belongs to none of the classes, on a scale estimated from the pool, and its weight.
+
+    Both are [R, 1, q]; the weight says how far a query moves class weights.
 
     The evidence that a row belongs to a class is its cosine to that class plus its mean cosine to all classes, both
     after centring the pool and averaged over neighbours. It ranks the queries. How many of them are outliers is told by
@@ -182,13 +184,18 @@ def strangers(belongs: Array, rows: Rows, graph: Graph, s: SinkShotSettings) -> 
     3.  evidence e = average(sum p c1 + 2 over).
     4.  near = average(largest of c1, each to the mean of the other rows). left out = mean over queries of the largest
         c1 except that to their own class (largest p).
-    5.  f = the estimated share of outliers, by `share_of_strangers`.
+    5.  short = (mean of supports' near, by class sizes, less the mean of queries') / (the former less left out). f =
+        the estimated share of outliers, by `share_of_strangers`.
     6.  e of the queries, less its mean and over its deviation, is a mixture of outliers and members with a common
         variance and share f, as `rejected` says. Where both are apart, f need not be exact: the cut is in the valley
         between them. Where they are one lump, f decides.
+    7.  moves = sigmoid((e - 2 (short - 0.25)) / 0.06). With few labels nothing is rejected, but a query far from all
+        classes should not move their weights either, the less so the more outliers there may be.
     """
     evidence, near, left_out = evidence_of(belongs, rows, graph, s)
-    return rejected(evidence, share_of_strangers(belongs, near, left_out, rows, s), s)
+    short, gap = shortfall(belongs, near, left_out, rows)
+    unknown = rejected(evidence, share_of_strangers(belongs, near, short, gap, rows, s), s)
+    return unknown, sigmoid((evidence - s.wary * (short - s.wary_from)) / s.inlier)
 
 
 def evidence_of(belongs: Array, rows: Rows, graph: Graph, s: SinkShotSettings) -> tuple[Array, Array, Array]:
@@ -228,33 +235,42 @@ def _to_others(scaled: Array, cosine: Array, rows: Rows) -> Array:
     return (cosine - itself) / length
 
 
-def share_of_strangers(belongs: Array, near: Array, left_out: Array, rows: Rows, s: SinkShotSettings) -> Array:
+def shortfall(belongs: Array, near: Array, left_out: Array, rows: Rows) -> tuple[Array, Array]:
+    """How far queries are less near than supports, where the next class stands at one; that distance, [R, 1, 1] each.
+
+    The reference is the mean of each class's supports in `near` [R, 1, N], weighted by class sizes.
+    """
+    xp = array_namespace(belongs)
+    size = xp.mean(belongs, axis=-1, keepdims=True)  # [R, way, 1]
+    of_supports, of_queries = near[..., : rows.supports], near[..., rows.supports :]
+    by_class = xp.sum(rows.member * of_supports, axis=-1, keepdims=True) / xp.sum(rows.member, axis=-1, keepdims=True)
+    reference = xp.sum(size * by_class, axis=-2, keepdims=True)  # [R, 1, 1]
+    gap = at_least(reference - left_out, LEAST_GAP)
+    return (reference - xp.mean(of_queries, axis=-1, keepdims=True)) / gap, gap
+
+
+def share_of_strangers(belongs: Array, near: Array, short: Array, gap: Array, rows: Rows, s: SinkShotSettings) -> Array:
     """Estimate which share of the queries belongs to none of the classes, [R, 1, 1].
 
-    Supports belong to a class, so queries that do are as `near` [R, 1, N] to theirs as supports are: ref, the mean of
-    each class's supports, weighted by class sizes. Outliers are less near, but nearer than queries are to the next
-    class (`left_out`). So f = ((ref - mean of queries) / (ref - left out) - offset) / 0.13, at most 0.7. The offset is
-    what the first term may be without outliers. ref is a mean of as many supports as 1 / few, few = sum of size^2 /
-    shots: where sizes are unequal, it depends on the few labels of a large class, which may be nearer to each other
-    than its rows are. So the offset has its standard error, and a part in proportion to `few`. Few supports are also
-    too near to the rows that they themselves have attracted, the more so the less sure p is. Last, f is shrunk to
-    f^3 / (f^2 + 0.35^2); at least 0.001.
+    Supports belong to a class, so queries that do are as `near` to theirs as supports are; outliers are less near, but
+    nearer than queries are to the next class. So f = (short - offset) / 0.13, at most 0.7, with `short` and `gap` of
+    `shortfall`. The offset is what `short` may be without outliers. Its reference is a mean of as many supports as 1 /
+    few, few = sum of size^2 / shots: where sizes are unequal, it depends on the few labels of a large class, which may
+    be nearer to each other than its rows are. So the offset has its standard error, and a part in proportion to `few`.
+    Few supports are also too near to the rows that they themselves have attracted, the more so the less sure p is.
+    Last, f is shrunk to f^3 / (f^2 + 0.35^2); at least 0.001.
     """
     xp = array_namespace(belongs)
     shots = xp.sum(rows.member, axis=-1, keepdims=True)  # [R, way, 1]
     size = xp.mean(belongs, axis=-1, keepdims=True)  # [R, way, 1]
-    of_supports, of_queries = near[..., : rows.supports], near[..., rows.supports :]
-    by_class = xp.sum(rows.member * of_supports, axis=-1, keepdims=True) / shots
-    reference = xp.sum(size * by_class, axis=-2, keepdims=True)  # [R, 1, 1]
-    gap = at_least(reference - left_out, LEAST_GAP)
+    of_supports = near[..., : rows.supports]
     unsure = 1.0 - xp.sum(belongs * belongs, axis=(-2, -1), keepdims=True) / rows.queries
     attracted = xp.sum(size / (shots * xp.sqrt(shots)), axis=-2, keepdims=True)
     few = xp.sum(size * size / shots, axis=-2, keepdims=True)
     spread = xp.mean((of_supports - xp.mean(of_supports, axis=-1, keepdims=True)) ** 2, axis=-1, keepdims=True)
     error = xp.sqrt(few * spread * (rows.supports / max(rows.supports - 1, 1))) / gap
     offset = s.offset + s.offset_unsure * unsure * attracted + s.offset_error * error + s.offset_few * few
-    short = (reference - xp.mean(of_queries, axis=-1, keepdims=True)) / gap - offset
-    part = xp.clip(short / s.depth, min=1e-3, max=s.most_strangers)
+    part = xp.clip((short - offset) / s.depth, min=1e-3, max=s.most_strangers)
     return at_least(part**3 / (part * part + s.few_strangers**2), LEAST_STRANGERS)
 
 

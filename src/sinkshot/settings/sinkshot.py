@@ -59,6 +59,10 @@ class SinkShotSettings:
     offset_few: float = 0.9  # ... and more by this over the number of supports that count, fewer in skewed pools
     few_strangers: float = 0.35  # an estimated share of strangers below this is mostly taken as none
     most_strangers: float = 0.7
+    wary: float = (
+        2.0  # where queries are less near than supports, the evidence at which rows stop moving the weights ...
+    )
+    wary_from: float = 0.25  # ... is this times what is above this part of the way to the next class
     rounds: int = 8  # of the mixture
     least_within: float = 0.05  # variance of each kind of evidence, where that of both together is one
 
