@@ -106,9 +106,14 @@ def chosen(study: Study, wanted: Iterable[tuple[str, BankKey]]) -> Study:
 def measure(wanted: Iterable[tuple[str, BankKey]], episodes: int, where: Where) -> RunResult:
     """Measure methods on banks in this process, or read what the store has of them."""
     study = chosen(expanded(episodes), wanted)
-    with Store(where.store) as store:
-        how = {"workers": 1, "device": where.device, "command": "python tools/gpu_leaderboard.py"}
-        return run([study], Catalogue(), store, **how)
+    how = {"workers": 1, "device": where.device, "command": "python tools/gpu_leaderboard.py --probe"}
+    return run([study], Catalogue(), opened(where.store), **how)
+
+
+@cache
+def opened(path: Path) -> Store:
+    """Return the store, which this process keeps open: opening a large one checks it."""
+    return Store(path)
 
 
 def seconds_of(outcome: RunResult) -> Counter[str]:
