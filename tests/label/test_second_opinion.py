@@ -69,6 +69,22 @@ def test_strangers_are_ranked_again_and_as_many_are_rejected():
     assert roc_auc_score(truth[10:] < 0, found[10:]) > 0.95
 
 
+def test_twins_stay_equal_and_the_order_of_rows_does_not_matter():
+    features, truth, codes = strangers()
+    features[20:30] = features[20]
+    belongs = np.where(truth[:, None] == np.arange(2), 0.9, 0.1)
+    unknown = np.where(codes >= 0, 0.0, np.random.default_rng(0).random(70))
+    unknown[20:30] = unknown[20]
+    found = ranked_again(unknown, belongs, decision_values(features, codes), features, codes)
+    assert np.ptp(found[20:30]) == 0
+    assert found[10:].mean() == pytest.approx(unknown[10:].mean())
+    other = np.random.default_rng(1).permutation(70)
+    again = ranked_again(
+        unknown[other], belongs[other], decision_values(features[other], codes[other]), features[other], codes[other]
+    )
+    np.testing.assert_allclose(again, found[other], atol=1e-6)
+
+
 def test_known_outsiders_keep_the_rank_that_the_classifier_learnt_from_them():
     features, truth, codes = strangers()
     labels = tuple(None if code == -1 else f"class {code}" for code in codes)
