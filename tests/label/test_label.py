@@ -160,6 +160,9 @@ def test_what_cannot_be_read_is_left_out_with_a_reason(photos, tmp_path):
     (pool / "text.jpg").write_text("not an image")
     whole = (pool / "red-0.png").read_bytes()
     (pool / "cut.png").write_bytes(whole[: len(whole) // 2])
+    Image.effect_noise((64, 64), 90).save(pool / "whole.jpg")
+    (pool / "cut.jpg").write_bytes((pool / "whole.jpg").read_bytes()[:600])
+    (pool / "whole.jpg").unlink()
     (pool / "readme.txt").write_text("hello")
     (pool / "loop").symlink_to(pool, target_is_directory=True)
     (pool / "dangling.png").symlink_to(tmp_path / "nowhere.png")
@@ -169,7 +172,7 @@ def test_what_cannot_be_read_is_left_out_with_a_reason(photos, tmp_path):
     frames[0].save(pool / "red-moving.gif", save_all=True, append_images=frames[1:])
     found = run(photos, out=tmp_path / "labels")
     reasons = {one.name.split("/")[-1]: one.reason for one in found.items.left_out}
-    assert set(reasons) == {"empty.png", "text.jpg", "cut.png", "readme.txt", "dangling.png", "pipe.png"}
+    assert set(reasons) == {"empty.png", "text.jpg", "cut.png", "cut.jpg", "readme.txt", "dangling.png", "pipe.png"}
     assert all(reasons.values())
     assert len(found.items) == 71
     page = (tmp_path / "labels" / "report.html").read_text()
