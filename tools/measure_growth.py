@@ -97,7 +97,7 @@ def extraction(folder: Path, images: int, scheduler: str) -> dict[str, Any]:
     listed = datasets.load(photos_of(folder, images), size=64)
     out = folder / "extracted"
     shutil.rmtree(out, ignore_errors=True)
-    part_rows = 15  # 64 parts of 960 images
+    part_rows = 10  # 48 parts of 480 images
     extract_parts(choice, listed, str(out), part_rows=part_rows, scheduler=scheduler, device="cpu", batch=part_rows)
     return {}
 
@@ -119,12 +119,13 @@ def measure(folder: Path, workers: int, asked: argparse.Namespace) -> None:
             labelling(folder, WARMING, place, WARMING // 2)  # workers load what they need
         if asked.rows:
             measured("label", "strong", asked.rows, workers, partial(labelling, folder, asked.rows, place))
+        if asked.images:
+            extraction(folder, 48, place)
+            measured("extract", "strong", asked.images, workers, partial(extraction, folder, asked.images, place))
         if asked.each:
             rows = asked.each * workers
             measured("label", "weak", rows, workers, partial(labelling, folder, rows, place, FEW_LANDMARKS))
         if asked.images:
-            extraction(folder, 64, place)
-            measured("extract", "strong", asked.images, workers, partial(extraction, folder, asked.images, place))
             images = asked.images // 16 * workers
             measured("extract", "weak", images, workers, partial(extraction, folder, images, place))
 
@@ -135,7 +136,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="where to keep pools and files of the runs")
     parser.add_argument("--rows", type=int, default=300_000, help="rows of the pool for strong growth; 0: none")
     parser.add_argument("--each", type=int, default=50_000, help="rows for each worker for weak growth; 0: none")
-    parser.add_argument("--images", type=int, default=960, help="images for extraction; 0: none")
+    parser.add_argument("--images", type=int, default=480, help="images for extraction; 0: none")
     parser.add_argument("--workers", default="1,2,4,8,16", help="numbers of workers")
     asked = parser.parse_args()
     folder = asked.folder.resolve()

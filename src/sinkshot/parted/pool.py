@@ -31,9 +31,9 @@ from sinkshot.parted.work_folder import RowLayout, WorkFolder, must_fit, room_is
 
 Floats = NDArray[Any]
 CELLS = "cells"  # file of the cells
-PART_ROWS = 4_096, 16_384  # least and most rows of a part of the pool, about ...
+PART_ROWS = 2_048, 16_384  # least and most rows of a part of the pool, about ...
 PARTS = 256  # ... of which there are so many where that lies between: enough for many workers, whatever their number
-_ALIKE = 48  # parts of other rows come in multiples of this: as many for each of 2, 3, 4, 6, 8, 12, 16 ... workers
+_ALIKE = 48  # many parts come in multiples of this: as many for each of 2, 3, 4, 6, 8, 12, 16 ... workers
 _BLOCK = 4_096  # rows preprocessed at once
 
 
@@ -302,13 +302,13 @@ def _layout(folder: str, supports: int, cell_starts: NDArray[np.int64]) -> RowLa
     if landmarks == queries:
         return RowLayout(folder, supports, sizes)
     wanted = _parts_of(queries - landmarks)
-    wanted = -(-wanted // _ALIKE) * _ALIKE if wanted > _ALIKE // 2 else wanted
     others = np.diff(np.linspace(landmarks, queries, wanted + 1).astype(np.int64))
     return RowLayout(folder, supports, (*sizes, *(int(size) for size in others)), len(sizes) + 1)
 
 
 def _parts_of(rows: int) -> int:
-    return max(1, round(rows / min(max(rows / PARTS, PART_ROWS[0]), PART_ROWS[1])))
+    parts = max(1, round(rows / min(max(rows / PARTS, PART_ROWS[0]), PART_ROWS[1])))
+    return parts if parts < _ALIKE else round(parts / _ALIKE) * _ALIKE
 
 
 def _places(
