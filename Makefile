@@ -34,17 +34,18 @@ types: $(VENV)/.dev
 	$(BIN)/mypy
 
 # Tests start hundreds of processes: bytecode is kept, and one worker more than there are cores, up to four, computes
-# while others wait.
+# while others wait. The fast tests hardly wait: one worker per core, since each collects all tests.
 export PYTHONDONTWRITEBYTECODE :=
 PYTEST = $(BIN)/python -m pytest
 WORKERS := $(shell $(PYTHON) -c "import os; print(min(4, (os.cpu_count() or 1) + 1))")
-PARALLEL := --numprocesses $(WORKERS) --dist worksteal
+CORES := $(shell $(PYTHON) -c "import os; print(min(4, os.cpu_count() or 1))")
+PARALLEL := --dist worksteal --numprocesses
 
 unit: $(VENV)/.dev
-	$(PYTEST) $(PARALLEL)
+	$(PYTEST) $(PARALLEL) $(WORKERS)
 
 test-fast: $(VENV)/.dev
-	$(PYTEST) $(PARALLEL) -m "not slow and not long and not timing"
+	$(PYTEST) $(PARALLEL) $(CORES) -m "not slow and not long and not timing"
 
 BEYOND_CORE := backbones cli encoders/test_extract_parts.py foreign fuzz kernels report studies test_browser.py test_docs.py test_locks.py
 
@@ -55,7 +56,7 @@ test-jax: .venv-jax/.done
 	.venv-jax/bin/python -m pytest -n auto -k jax tests/methods tests/test_preprocess.py tests/test_tuning.py
 
 test-long: $(VENV)/.dev
-	$(PYTEST) $(PARALLEL) -m long
+	$(PYTEST) $(PARALLEL) $(WORKERS) -m long
 	$(PYTEST) -m timing
 
 docs: $(VENV)/.dev

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 
@@ -44,6 +45,44 @@ def one_thread_for_tiny_arrays():
         import torch
 
         torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_worker_compiles_a_kernel(tmp_path_factory):
+    """Where no compiled code is stored yet, other workers wait for the one that compiles a kernel, and load it."""
+    dispatcher = pytest.importorskip("numba.core.dispatcher").Dispatcher
+    if "PYTEST_XDIST_WORKER" not in os.environ or importlib.util.find_spec("fcntl") is None:
+        yield
+        return
+    import fcntl
+
+    from numba.core.compiler_lock import global_compiler_lock
+
+    folder, compile_alone, held = tmp_path_factory.getbasetemp().parent, dispatcher.compile, set()
+
+    def compile_in_turn(self, signature):
+        name = hashlib.sha256(f"{self.py_func.__module__}.{self.py_func.__qualname__}".encode()).hexdigest()
+        with global_compiler_lock, (folder / f"{name}.lock").open("w") as lock:
+            if name in held:
+                return compile_alone(self, signature)
+            fcntl.flock(lock, fcntl.LOCK_EX)  # a kernel waits for its parts alone, so nobody waits in a circle
+            held.add(name)
+            try:
+                return compile_alone(self, signature)
+            finally:
+                held.remove(name)
+
+    dispatcher.compile = compile_in_turn
+    yield
+    dispatcher.compile = compile_alone
+
+
+@pytest.fixture(scope="session")
+def check_estimator():
+    """scikit-learn's battery of checks, which takes a while to import."""
+    from sklearn.utils import estimator_checks
+
+    return estimator_checks.check_estimator
 
 
 @pytest.fixture(scope="session")

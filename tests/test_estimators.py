@@ -15,7 +15,6 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils import get_tags
-from sklearn.utils.estimator_checks import check_estimator
 from threadpoolctl import threadpool_limits
 
 from sinkshot.errors import DataWarning, InputError
@@ -41,13 +40,13 @@ def classifier(request):
 
 
 @pytest.mark.parametrize("estimator", [PEME(), PEME(preprocess="")], ids=str)
-def test_the_transformer_passes_every_check(estimator):
+def test_the_transformer_passes_every_check(estimator, check_estimator):
     checks = check_estimator(estimator, on_skip=None)
     assert {check["status"] for check in checks} <= {"passed", "skipped"}
 
 
 @pytest.mark.parametrize("preprocess", [None, ""])
-def test_classifiers_pass_every_check_but_the_one_where_minus_one_is_a_class(classifier, preprocess):
+def test_classifiers_pass_every_check_but_the_one_where_minus_one_is_a_class(classifier, preprocess, check_estimator):
     if preprocess is not None:
         classifier.set_params(preprocess=preprocess)
     checks = check_estimator(classifier, expected_failed_checks=UNLABELLED_HERE, on_skip=None)

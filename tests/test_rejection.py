@@ -6,7 +6,6 @@ import pickle
 
 import numpy as np
 import pytest
-from sklearn.utils.estimator_checks import check_estimator
 
 from sinkshot import InputError, open_set
 from sinkshot.estimators import BMSClassifier
@@ -111,7 +110,7 @@ def test_a_class_called_unknown_is_refused():
         BMSClassifier(unknown=0.5).fit(x, np.where(y < 0, "-1", np.array(["cat", "dog", "unknown"])[y]))
 
 
-def test_it_keeps_the_contract_of_scikit_learn():
+def test_it_keeps_the_contract_of_scikit_learn(check_estimator):
     failing = {"check_classifiers_classes": "-1 is a class there, unlabelled here"}
     check_estimator(BMSClassifier(preprocess="", unknown=0.999), expected_failed_checks=failing)
 

@@ -6,6 +6,7 @@ import csv
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -17,9 +18,10 @@ from sinkshot.backbones import recipes
 from sinkshot.backbones.datasets import load
 from sinkshot.backbones.train import train
 
-pytest.importorskip("lightning_fabric")
-
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find_spec("lightning_fabric") is None, reason="needs lightning-fabric"),  # slow to import
+]
 
 PROGRAM = """
 import sys, torch

@@ -33,6 +33,7 @@ def toy(tmp_path_factory):
     return root
 
 
+@pytest.mark.slow
 def test_one_command_trains_on_the_base_classes_and_validates_on_theirs(toy, tmp_path):
     done = sinkshot("train", toy / "set", "--recipe", toy / "toy.toml", "--out", tmp_path, *CPU, "--json")
     assert done.returncode == 0, done.stderr
@@ -96,7 +97,7 @@ main()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long  # `test_processes` has processes that fail and are killed, without training
 @pytest.mark.parametrize(
     ("fault", "code", "sentence"),
     [
@@ -106,13 +107,12 @@ main()
             "error: 1 thing is wrong with the images:\n"
             "  train/train02/003.png: it cannot be read (Input/output error)\n",
         ),
-        pytest.param(
+        (
             "os.kill(os.getpid(), signal.SIGKILL)",
             1,
             "failed: process 2 of 2 was killed by signal 9; the system may have run out of memory. Run the same "
             "command with --resume to continue from the last save. SINKSHOT_DEBUG=1 shows the output of all "
             "processes.\n",
-            marks=pytest.mark.long,  # `test_processes` kills one of two processes too
         ),
     ],
 )

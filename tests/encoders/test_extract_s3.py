@@ -23,13 +23,13 @@ from sinkshot.encoders.extract_parts import EncoderChoice, extract_parts
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("s3fs")
-moto = pytest.importorskip("moto.server")
 IMAGES = 60
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
     """A server with one bucket; libraries find it by their environment."""
+    moto = pytest.importorskip("moto.server")
     running = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     running.start()
     host, port = running.get_host_and_port()
@@ -99,6 +99,7 @@ def test_images_in_a_bucket_are_listed(server: str) -> None:
         datasets.load(f"{server}/nothing")
 
 
+@pytest.mark.slow
 def test_extraction_from_and_into_a_bucket(server: str, weights: Path, tmp_path: Path) -> None:
     """Parts in a bucket have the rows of parts here."""
     images, choice = datasets.load(f"{server}/photos", size=16), EncoderChoice(weights, (("size", 16),))

@@ -13,7 +13,6 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import check_estimator
 
 from sinkshot import METHODS, DataWarning, FewShotClassifier, InputError, open_set
 
@@ -34,7 +33,7 @@ def pool(sizes=(60, 60, 60), shot=4, width=48, strangers=0, seed=0, signed=False
 # scikit-learn's contract
 
 
-def test_it_passes_scikit_learns_checks_but_the_one_where_minus_one_is_a_class():
+def test_it_passes_scikit_learns_checks_but_the_one_where_minus_one_is_a_class(check_estimator):
     expected = {"check_classifiers_classes": "-1 is a class there, unlabelled here"}
     checks = check_estimator(FewShotClassifier(), expected_failed_checks=expected, on_skip=None)
     assert {check["check_name"] for check in checks if check["status"] == "xfail"} == set(expected)

@@ -26,6 +26,7 @@ def labels_of(truth, count):
     return y
 
 
+@pytest.mark.slow
 def test_candidates_ranked_from_another_centre_hold_the_nearest_rows(pool):
     rows = pool[0][:1_000]
     centre = rows[:100].mean(axis=0)
@@ -54,6 +55,7 @@ def test_later_fits_agree_with_fits_from_scratch(pool):
         assert np.abs(again.unknown_ - whole.unknown_).mean() < 0.002
 
 
+@pytest.mark.slow
 def test_later_fits_of_a_whitened_pool_agree_with_fits_from_scratch(pool):
     """The matrix is that of the first fit; what is not whitened in between stands beside it."""
     rows, truth = pool

@@ -91,6 +91,7 @@ plain = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(plain, st.integers(0, 5))
 def test_plain_values_are_read_as_pickle_reads_them(value, protocol):
     data = pickle.dumps(value, protocol)

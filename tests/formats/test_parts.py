@@ -87,7 +87,7 @@ def test_columns_may_be_chosen_too(bank: FeatureBank, folder: Path) -> None:
         load(folder).features[ROWS]
 
 
-@pytest.mark.parametrize("engine", ["numpy", "numba", "torch"])
+@pytest.mark.parametrize("engine", ["numpy", pytest.param("numba", marks=pytest.mark.slow), "torch"])
 def test_evaluation_is_the_same(bank: FeatureBank, tmp_path: Path, engine: str) -> None:
     """Every engine gathers the rows that episodes draw, and finds the same accuracies."""
     if engine == "torch":
@@ -146,6 +146,7 @@ def test_an_address_works_as_a_folder(bank: FeatureBank, tmp_path: Path) -> None
         load("nosuch://birds/nothing")
 
 
+@pytest.mark.slow
 def test_label_takes_parts(bank: FeatureBank, tmp_path: Path) -> None:
     """Unlabelled rows have label -1."""
     labels = np.where(np.arange(ROWS) < 15, bank.labels, -1)

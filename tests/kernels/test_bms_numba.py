@@ -87,6 +87,7 @@ def test_sizes_and_variants_give_the_reference_scores(exact, unit_rows, variant,
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chain", ["", "E", "PEMn", "PEMbE", "PsEMnE"])
 def test_chains_that_a_gram_matrix_can_follow_give_the_reference_accuracy(bundled, chain):
     recipe = Recipe(shot=5, episodes=60, seed=2)
@@ -156,6 +157,7 @@ def test_features_out_of_the_range_of_float32_products_end_in_a_sentence(exact, 
         evaluate(far, Recipe(episodes=20), method="bms", preprocess="MnE", engine="numba")
 
 
+@pytest.mark.slow
 def test_evaluations_in_several_threads_agree_and_leave_blas_as_it_was(bundled):
     before = [pool["num_threads"] for pool in threadpool_info()]
     with ThreadPoolExecutor(4) as pool:
@@ -167,6 +169,7 @@ def test_evaluations_in_several_threads_agree_and_leave_blas_as_it_was(bundled):
         np.testing.assert_array_equal(one.per_episode, same.per_episode)
 
 
+@pytest.mark.slow
 def test_auto_takes_numpy_for_small_jobs_and_numba_for_large_ones(bundled):
     assert evaluate(bundled, Recipe(episodes=20), method="bms").engine == "numpy"
     assert evaluate(bundled, Recipe(episodes=600), method="bms").engine == "numba"

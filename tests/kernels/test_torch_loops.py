@@ -27,6 +27,8 @@ from sinkshot.kernels.lbfgs_torch import minimise  # noqa: E402
 from sinkshot.kernels.manifold_torch import Manifold  # noqa: E402
 from sinkshot.kernels.torch_graphs import Repeated  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
 
 

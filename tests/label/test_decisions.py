@@ -29,6 +29,7 @@ def log(tmp_path):
     found.close()
 
 
+@pytest.mark.slow
 def test_a_decision_is_on_the_disk_when_append_returns(log, monkeypatch):
     synced = []
     real = os.fsync

@@ -51,6 +51,7 @@ def in_order(folder: Path) -> Any:
     return pandas.read_parquet(folder / "answers")
 
 
+@pytest.mark.slow
 def test_labels_are_those_of_the_rows_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Same chain, same labels but for approximate neighbours; also the estimated sizes, the sample and the totals."""
     monkeypatch.setattr(pool, "PART_ROWS", (700, 700))
@@ -74,6 +75,7 @@ def test_labels_are_those_of_the_rows_in_memory(tmp_path: Path, monkeypatch: pyt
     assert len(found.to_frame()) == found.summary["sample"] == ROWS
 
 
+@pytest.mark.slow
 def test_signed_features_go_without_the_power(tmp_path: Path) -> None:
     """A negative feature anywhere changes the chain, as in memory."""
     bank, _ = made(tmp_path / "bank", signed=True)
@@ -104,6 +106,7 @@ def test_a_label_file_names_rows_by_number(tmp_path: Path) -> None:
             label(tmp_path / "bank", labels=given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["sinkshot", "ncm"])
 def test_known_outsiders_are_heard(tmp_path: Path, method: str) -> None:
     """Rows of two classes without labels, and ten of each known to be outside: rejected as in memory."""
@@ -128,6 +131,7 @@ def test_known_outsiders_are_heard(tmp_path: Path, method: str) -> None:
         assert rejected[truth[free] >= 3].mean() > rejected[truth[free] < 3].mean() + 0.3
 
 
+@pytest.mark.slow
 def test_converted_numbers_of_unlabelled_rows_count_as_such(tmp_path: Path) -> None:
     """A file in which -1 is unlabelled can be converted into parts and labelled."""
     bank, _ = made(tmp_path / "bank")
@@ -139,6 +143,7 @@ def test_converted_numbers_of_unlabelled_rows_count_as_such(tmp_path: Path) -> N
     assert found.summary["sources"]["predicted"] == ROWS - 2 * CLASSES
 
 
+@pytest.mark.slow
 def test_answers_are_read_by_others(tmp_path: Path) -> None:
     """The folder is one table for polars and pyarrow, too."""
     polars, dataset = pytest.importorskip("polars"), pytest.importorskip("pyarrow.dataset")
@@ -150,6 +155,7 @@ def test_answers_are_read_by_others(tmp_path: Path) -> None:
     assert dataset.dataset(answers).count_rows() == table.height == ROWS
 
 
+@pytest.mark.slow
 def test_a_smaller_bank_leaves_no_old_answers(tmp_path: Path) -> None:
     """Files of parts that are not there any more are removed."""
     made(tmp_path / "bank")

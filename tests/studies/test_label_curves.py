@@ -50,7 +50,9 @@ def test_strangers_need_a_class_more(bank):
         draw_pool(bank, "strangers", 8, 40, 0)
 
 
-@pytest.mark.parametrize("classifier", CLASSIFIERS)
+@pytest.mark.parametrize(
+    "classifier", [pytest.param(name, marks=pytest.mark.slow if name == "sinkshot" else ()) for name in CLASSIFIERS]
+)
 @pytest.mark.parametrize("kind", POOLS)
 def test_curves_begin_at_nothing_and_end_near_the_truth(bank, classifier, kind):
     measured = curve(draw_pool(bank, kind, 5, 40, 0), STRATEGIES["expected-gain"].choose, CLASSIFIERS[classifier], 4)
@@ -77,6 +79,7 @@ def test_no_row_that_is_measured_is_ever_asked_about(bank):
     assert not drawn.test[rows].any()
 
 
+@pytest.mark.slow
 def test_a_class_without_a_label_counts_as_wrong(bank):
     drawn = draw_pool(bank, "balanced", 5, 40, 1)
 
@@ -88,6 +91,7 @@ def test_a_class_without_a_label_counts_as_wrong(bank):
     assert 0.3 < measured[-1, 0] <= 0.4
 
 
+@pytest.mark.slow
 def test_labels_spent_on_strangers_alone_leave_nothing_known(bank):
     drawn = draw_pool(bank, "strangers", 5, 40, 1)
 
@@ -97,6 +101,7 @@ def test_labels_spent_on_strangers_alone_leave_nothing_known(bank):
     assert curve(drawn, only_strangers, CLASSIFIERS["sinkshot"], 2)[1:].tolist() == [[0, 0, 0, 1]] * 2
 
 
+@pytest.mark.slow
 def test_strategies_see_the_same_draws_and_ours_is_above_random(bank):
     options = {"pool": "long-tail", "classifier": "sinkshot", "classes": 5, "rows": 40, "labels": 3, "seed": 0}
     facts = label_curves(bank, 4, **options)
@@ -127,6 +132,7 @@ def test_the_study_asks_for_every_pool_bank_and_classifier_and_names_a_wrong_one
         parse.find(str(tmp_path / "odd.toml"))
 
 
+@pytest.mark.slow
 def test_reproduce_writes_curves_and_a_table(bank, tmp_path):
     (tmp_path / "banks").mkdir()
     bank.save(tmp_path / "banks" / "toys_conv4_novel.safetensors")
