@@ -217,7 +217,6 @@ SEARCHED = (
     "depth",
     "offset",
     "offset_unsure",
-    "offset_error",
     "offset_few",
     "few_strangers",
     "most_strangers",

@@ -149,7 +149,7 @@ def test_the_share_of_strangers_follows_how_near_queries_and_supports_are():
     near = np.array([0.8, 0.7, *[0.75] * 40, *[0.3] * 40])[None, None]  # two supports of two classes, then queries
     rows = rows_of(Task(np.eye(2)[None], np.array([[0, 1]]), np.ones((1, 80, 2)), 2))
     sure = np.eye(2)[:, np.arange(80) % 2][None]
-    settings = replace(SETTINGS, offset_error=0.0, offset_few=0.0)
+    settings = replace(SETTINGS, offset_few=0.0)
     open_, closed = (
         share_of_strangers(sure, values, *shortfall(sure, values, np.zeros((1, 1, 1)), rows), rows, settings)[0, 0, 0]
         for values in (near, np.where(near < 0.5, 0.75, near))

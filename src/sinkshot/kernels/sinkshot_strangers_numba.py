@@ -57,7 +57,6 @@ class Evidence(NamedTuple):
     depth: np.float32
     offset: np.float32
     offset_unsure: np.float32
-    offset_error: np.float32
     offset_few: np.float32
     few_strangers: np.float32
     most_strangers: np.float32
@@ -246,7 +245,7 @@ def share_of_strangers(
     gap = max(reference - left_out, _LEAST_GAP)
     unsure = ONE - total(squares) / queries
     offset = constants.offset + constants.offset_unsure * unsure * attracted
-    offset += constants.offset_error * np.sqrt(few * spread) / gap + constants.offset_few * few
+    offset += np.sqrt(few * spread) / gap + constants.offset_few * few
     short = (reference - total(of_queries) / queries) / gap
     share = min(max((short - offset) / constants.depth, np.float32(1e-3)), constants.most_strangers)
     doubt = constants.few_strangers * constants.few_strangers

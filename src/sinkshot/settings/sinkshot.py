@@ -52,17 +52,14 @@ class SinkShotSettings:
     support_evidence: float = 2.5  # of a support: it is known
     evidence_spreads: int = 3  # averages of evidence over neighbours
     inlier: float = 0.06  # width of the step in which rows near no class stop moving the weights
-    depth: float = 0.13  # how far strangers stand below supports, where the next class stands at one
-    offset: float = 0.03  # how far known queries stand below supports ...
+    depth: float = 0.12  # how far strangers stand below supports, where the next class stands at one
+    offset: float = 0.015  # how far known queries stand below supports, beside a standard error ...
     offset_unsure: float = 0.65  # ... and more where p is unsure, falling with the shots to the power 1.5, ...
-    offset_error: float = 0.75  # ... and more by this times the standard error of the supports' mean, ...
-    offset_few: float = 0.9  # ... and more by this over the number of supports that count, fewer in skewed pools
-    few_strangers: float = 0.35  # an estimated share of strangers below this is mostly taken as none
-    most_strangers: float = 0.7
-    wary: float = (
-        2.0  # where queries are less near than supports, the evidence at which rows stop moving the weights ...
-    )
-    wary_from: float = 0.25  # ... is this times what is above this part of the way to the next class
+    offset_few: float = 1.0  # ... and more by this over the number of supports that count, fewer in skewed pools
+    few_strangers: float = 0.3  # an estimated share of strangers below this is mostly taken as none
+    most_strangers: float = 0.6
+    wary: float = 2.0  # evidence at which rows stop moving the weights: this times ...
+    wary_from: float = 0.25  # ... how far queries stand below supports, less this
     rounds: int = 8  # of the mixture
     least_within: float = 0.05  # variance of each kind of evidence, where that of both together is one
 
