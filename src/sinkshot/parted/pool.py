@@ -45,6 +45,11 @@ class PoolFiles:
     width: int
     store: str  # type of the queries in files; supports are float32
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rows."""
+        return self.layout.rows * self.width * np.dtype(self.store).itemsize
+
     def rows(self, part: int, begin: int = 0, end: int | None = None) -> Floats:
         """Read rows of a part as float32."""
         end = self.size(part) if end is None else end

@@ -67,11 +67,13 @@ class ProductJob:
 def product(pool: PoolFiles, work: WorkFolder, a: PartedArray) -> PartedArray:
     """Return a X X^T of coefficients [1, way, N]: two passes, one for the weights a X and one for their scores."""
     every = work.groups(pool.layout, range(len(pool.layout.sizes) + 1))
-    sums = work.map(weighted, [ProductJob(pool, parts, coefficients=a.expression) for parts in every])
+    jobs = [ProductJob(pool, parts, coefficients=a.expression) for parts in every]
+    sums = work.map(weighted, jobs, size=pool.nbytes)
     weights = np.sum([part for group in sums for part in group], axis=0)  # [way, d]
     target = new_array(work, pool.layout, len(weights), of_queries=False)
     single = weights.astype(np.float32)
-    work.map(scored, [ProductJob(pool, parts, weights=single, target=target.stored()) for parts in every])
+    jobs = [ProductJob(pool, parts, weights=single, target=target.stored()) for parts in every]
+    work.map(scored, jobs, size=pool.nbytes)
     return target
 
 
@@ -101,7 +103,7 @@ def squares_of(pool: PoolFiles, work: WorkFolder) -> PartedArray:
     """Return the squared lengths of the rows, [1, 1, N]."""
     target = new_array(work, pool.layout, 1, of_queries=False)
     every = work.groups(pool.layout, range(len(pool.layout.sizes) + 1))
-    work.map(squared, [ProductJob(pool, parts, target=target.stored()) for parts in every])
+    work.map(squared, [ProductJob(pool, parts, target=target.stored()) for parts in every], size=pool.nbytes)
     return target
 
 

@@ -24,7 +24,7 @@ Job = TypeVar("Job")
 Result = TypeVar("Result")
 Progress = Callable[[str, int, int], None]  # what is being done, parts done, parts in all
 SMALL = 4 << 20  # bytes of a pass that one thread reads sooner than several are woken
-MEDIUM = 256 << 20  # bytes of a pass that this process reads sooner than workers are told
+MEDIUM = 128 << 20  # bytes of a pass that a core of this process reads sooner than workers are told
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class WorkFolder:
         began = time.monotonic()
         if size is not None and size <= SMALL:
             results = [function(job) for job in jobs]
-        elif self.client is None or (size is not None and size <= MEDIUM):
+        elif self.client is None or (size is not None and size <= MEDIUM * cores()):
             with ONE_BLAS_THREAD:
                 results = list(self._told(shown, in_order(function, jobs, cores()), len(jobs)))
         elif not shown:
