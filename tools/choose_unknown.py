@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import time
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -41,6 +42,7 @@ BANKS = {
     "CIFAR-FS WRN, base": "cifar-fs_wrn-28-10_base",
     "CUB WRN, base": "cub_wrn-28-10_base",
 }
+WHITENED = ("CIFAR-FS WRN", "CUB WRN", "CIFAR-FS ResNet12", "CIFAR-FS ResNet18")  # behind Wb, by their base classes
 SHARES = (0.0, 0.2, 0.35, 0.5)  # of strangers
 CLOSED_LIMIT, OPEN_LIMIT = 0.02, 0.06  # differences below these do not count in the search
 
@@ -53,7 +55,7 @@ class Pool:
     way: int = 5
     query: int = 15  # rows a class on average, strangers included
     sizes: str = "balanced"  # or the alpha of a Dirichlet, or "long tail"
-    chain: str = "PEMbE"
+    chain: str = "PEMbEWbE"
     strange: int = 5  # classes of strangers
     draws: int = 24
 
@@ -68,19 +70,26 @@ def pools(with_text: bool) -> list[Pool]:
     """Kinds of pool in the table."""
     wrn, cub, base = "CIFAR-FS WRN", "CUB WRN", "CUB WRN, base"
     found = [Pool(bank) for bank in list(BANKS)[:4]]
-    found += [Pool(wrn, chain="PEMcE"), Pool(wrn, sizes="0.7"), Pool(cub, sizes="2"), Pool(wrn, way=2)]
+    found += [
+        Pool(wrn, chain="PEMbE"),
+        Pool(wrn, chain="PEMcE"),
+        Pool(wrn, sizes="0.7"),
+        Pool(cub, sizes="2"),
+        Pool(wrn, way=2),
+    ]
     found += [Pool(cub, 20, strange=10, draws=6), Pool(cub, 10, chain="PEMcE", strange=10, draws=10)]
-    found += [Pool(wrn, query=100, sizes=sizes, draws=10) for sizes in ("balanced", "2", "0.7", "long tail")]
+    found += [Pool(wrn, query=100, sizes=sizes, draws=20) for sizes in ("balanced", "2", "0.7", "long tail")]
+    found += [Pool(wrn, query=100, sizes="0.7", chain="PEMbE", draws=20), Pool(wrn, 2, 100, "0.7", draws=20)]
     found += [Pool(wrn, query=250, draws=6), Pool(wrn, 10, 100, chain="PEMcE", draws=4)]
-    found += [Pool(wrn, 2, 100, "0.7", "PEMcE", draws=10), Pool(base, 50, 12, strange=20, draws=3)]
-    found += [Pool("CIFAR-FS WRN, base", sizes="0.7")]
+    found += [Pool(wrn, 2, 100, "0.7", "PEMcE", draws=20), Pool(base, 50, 12, chain="PEMbE", strange=20, draws=3)]
+    found += [Pool("CIFAR-FS WRN, base", sizes="0.7", chain="PEMbE")]
     for kind in ("made 64", "made 384", "made uneven"):
         found += [Pool(kind, query=20, chain="EMcE", draws=10)]
     found += [Pool("made 384", 20, 30, "2", "EMcE", draws=3), Pool("made gamma", 5, 40, "0.7", "PEMcE", draws=10)]
     if with_text:
         found += [Pool("text", chain="EMcE"), Pool("text", sizes="long tail", chain="EMcE")]
         found += [Pool("text", 20, 20, "balanced", "EMcE", 10, 6), Pool("text", 50, 12, "balanced", "EMcE", 20, 3)]
-    return [*found, Pool("digits", 5, 60, chain="PEMcE", draws=10), Pool("digits", 10, 60, "0.7", "PEMcE", 0, 6)]
+    return [*found, Pool("digits", 5, 60, chain="PEMcE", draws=10), Pool("digits", 10, 60, "0.7", "PEMcE", 0, 10)]
 
 
 @cache
@@ -119,11 +128,20 @@ def counts(rng: np.random.Generator, sizes: str, total: int, room: NDArray[Any])
     return np.asarray(found)
 
 
-def tasks(pool: Pool, bank: FeatureBank, shot: int, share: float, seed: int) -> Iterator[tuple[Task, NDArray[Any]]]:
-    """Draw tasks, one at a time, with the classes of the queries [q], -1 for strangers."""
+@dataclass(frozen=True)
+class Source:
+    """Features that pools are drawn from, and those of the base classes where the chain needs them."""
+
+    bank: FeatureBank
+    base: FeatureBank | None = None
+
+
+def tasks(pool: Pool, source: Source, shot: int, share: float, seed: int) -> Iterator[tuple[Task, NDArray[Any]]]:
+    """Draw tasks, one at a time, with the classes of the queries [q], -1 for strangers; each cell draws its own."""
+    bank, cell = source.bank, zlib.crc32(f"{pool.name} {shot} {share}".encode())
     rows = [np.flatnonzero(bank.labels == label) for label in range(len(bank.class_names))]
     for draw in range(pool.draws):
-        rng = np.random.default_rng([seed, draw])
+        rng = np.random.default_rng([seed, cell, draw])
         chosen = [rng.permutation(rows[label]) for label in rng.permutation(len(rows))]
         known, strange = chosen[: pool.way], chosen[pool.way : pool.way + pool.strange]
         outside = round(share * pool.way * pool.query)
@@ -138,7 +156,7 @@ def tasks(pool: Pool, bank: FeatureBank, shot: int, share: float, seed: int) -> 
         truth[: inside.sum()] = np.repeat(np.arange(pool.way), inside)
         support = np.concatenate([each[:shot] for each in known])
         labels = np.repeat(np.arange(pool.way), shot)
-        task = Task(bank.features[None, support], labels[None], bank.features[None, numbers], pool.way)
+        task = Task(bank.features[None, support], labels[None], bank.features[None, numbers], pool.way, source.base)
         yield apply(task, pool.chain, bank.base), truth
 
 
@@ -155,10 +173,10 @@ class Rejected:
         return f"{self.mean:.1f} ({self.most:.0f})" + (f" {self.auroc:.1f}" if self.auroc is not None else "")
 
 
-def measure(pool: Pool, bank: FeatureBank, shot: int, share: float, seed: int) -> Rejected:
+def measure(pool: Pool, source: Source, shot: int, share: float, seed: int) -> Rejected:
     """Run the method on all tasks of a kind."""
     rejected, auroc = [], []
-    for task, truth in tasks(pool, bank, shot, share, seed):
+    for task, truth in tasks(pool, source, shot, share, seed):
         unknown = np.asarray(method.solve(task, SETTINGS).unknown)
         rejected.append(100 * float((unknown > 0.5).mean()))
         if share:
@@ -166,7 +184,7 @@ def measure(pool: Pool, bank: FeatureBank, shot: int, share: float, seed: int) -
     return Rejected(float(np.mean(rejected)), max(rejected), float(np.mean(auroc)) if auroc else None)
 
 
-def table(kinds: list[Pool], banks: dict[str, FeatureBank], seed: int) -> str:
+def table(kinds: list[Pool], banks: dict[str, Source], seed: int) -> str:
     """One line for each kind of pool and number of shots."""
     heads = ["bank", "ways", "rows", "class sizes", "chain", "shots", *(f"{share:.0%} strangers" for share in SHARES)]
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
@@ -239,7 +257,7 @@ def loss(cells: dict[float, list[list[Collected]]], s: SinkShotSettings) -> floa
     return total / count
 
 
-def search(kinds: list[Pool], banks: dict[str, FeatureBank], minutes: float, seed: int) -> None:
+def search(kinds: list[Pool], banks: dict[str, Source], minutes: float, seed: int) -> None:
     """Random search for constants; print each improvement."""
     cells: dict[float, list[list[Collected]]] = {share: [] for share in (0.0, 0.2, 0.5)}
     for pool in (pool for pool in kinds if pool.bank != "digits"):
@@ -268,37 +286,59 @@ one half, in pools with no strangers, where it should be 0, and with 20, 35 and 
 
 Labelled rows are no strangers. So the share of strangers is estimated from how near the labelled and the other rows are
 to their classes, each row compared with the mean of the *other* rows (`sinkshot.methods.sinkshot.share_of_strangers`).
-Form and constants were chosen on draws of seeds 1 and 2 of nearly these pools, the constants by a random search as that
-of `--search`, without digits. They were then rounded, and changed by hand towards safety (the offset from 0.02 to
-0.04). Other forms were tried on the same draws: the spread, the skewness and the coherence of the evidence as further
-signs, a threshold set by the share alone, a standard error subtracted from the estimate. No novel class was read for
-it. Digits were looked at on the way and are no unseen test.
+The mean of the labelled rows is weighted by class sizes, and in a skewed pool it depends on the few labels of one large
+class. So what is taken as normal has its standard error, and a part that falls with the number of labels that count.
 
-What does not hold: 3 % is asked for without strangers. In most pools far fewer rows are rejected, but in large skewed
-pools and with two classes about one draw in ten goes wrong, and then half of the rows are rejected: the few labels of a
-large class happened to be nearer to each other than its rows are. With 20 % strangers, fewer are rejected than there
-are. With one label a class there is no other label to compare with, only the rows that the label itself has attracted;
-the estimate is poor then, and the constants prefer to reject too little: strangers keep their rank (AUROC), but few
-are above one half.
+How the form was chosen, on draws of seeds 1 to 3, 11 to 13 and 21 of nearly these pools, before and behind Wb, some
+9,000 in all: a random search for the constants on some of the seeds, looked at on the others, then rounded. What was
+asked for: without strangers no kind of pool above 3 %, then the share with 35 and 50 % strangers at five shots, pool by
+pool as well as in the mean, then one shot. Draws of one seed used to share their classes in all cells, which made
+chance look like progress; now each cell draws its own. Tried and left out, since they separated pools with strangers
+from pools without them no better than the labelled rows do:
+
+- two kinds of evidence: the gain in likelihood of two normal distributions over one, and how far they are apart. Pools
+  without strangers are as often bimodal as those with them, since one class is tighter than another;
+- the spread of evidence, and of nearness, where the next class stands at one. With it, 35 % strangers at one shot were
+  found in 24 % of the pools of seed 1, without it in 10 %, both with 2 % of false alarms; on other draws, most of them
+  skewed, in 12 % with it and 12 % without it;
+- its skewness, coherence over neighbours, the shortfall of each class, its smallest and its median; a regression on all
+  of them gains little over the form that stands.
+
+Nothing of this read a novel class. Digits were looked at on the way and are no unseen test.
+
+What does not hold. With one label a class there is no other label to compare with, only the rows that the label itself
+has attracted. Strangers keep their rank (AUROC) then, but hardly any is above one half. With 20 % strangers, fewer are
+rejected than there are. A pool is mostly judged right or not at all: shares are means of pools in which most strangers
+are rejected and pools in which none is.
 
 Cells: percent of rejected rows, mean over draws (largest of a draw), and AUROC. Seed {seed}, which chose nothing where
-it is 3. `python tools/choose_unknown.py --text FILE --seed {seed}` writes this page.
+it is 5. `python tools/choose_unknown.py --text FILE --seed {seed}` writes this page.
 
 {table}
 """
+
+
+def file_of(stem: str) -> Path:
+    """Path of a bank of this repository."""
+    return ROOT / "data" / "banks" / f"{stem}.safetensors"
+
+
+def base_of(name: str) -> FeatureBank | None:
+    """Features of the base classes of a bank of validation classes."""
+    return load(file_of(BANKS[name].replace("_validation", "_base"))) if name in WHITENED else None
 
 
 def main() -> None:
     """Parse the arguments and run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--search", type=float, metavar="MINUTES", help="search for better constants")
-    parser.add_argument("--seed", type=int, default=3, help="of the draws")
+    parser.add_argument("--seed", type=int, default=5, help="of the draws")
     parser.add_argument("--text", type=Path, help="a bank of signed features")
     given = parser.parse_args()
-    banks = {name: load(ROOT / "data" / "banks" / f"{stem}.safetensors") for name, stem in BANKS.items()}
-    banks |= {name: made(name) for name in ("made 64", "made 384", "made uneven", "made gamma", "digits")}
+    banks = {name: Source(load(file_of(stem)), base_of(name)) for name, stem in BANKS.items()}
+    banks |= {name: Source(made(name)) for name in ("made 64", "made 384", "made uneven", "made gamma", "digits")}
     if given.text:
-        banks["text"] = load(given.text)
+        banks["text"] = Source(load(given.text))
     kinds = pools(given.text is not None)
     if given.search:
         search(kinds, banks, given.search, given.seed)

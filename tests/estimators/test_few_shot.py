@@ -212,9 +212,9 @@ def test_a_damaged_model_is_refused_in_a_sentence(tmp_path):
 
 
 def test_the_report_tells_sizes_agreement_and_rejections():
-    x, _, y = pool(sizes=(120, 30, 30), strangers=40)
+    x, _, y = pool(sizes=(120, 30, 30), strangers=40, shot=6)
     report = FewShotClassifier(unknown=0.5).fit(x, y).report_
-    assert (report.rows, report.labelled) == (len(x), 12)
+    assert (report.rows, report.labelled) == (len(x), 18)
     assert report.leave_one_out > 0.8
     assert report.agreement > 0.8
     assert np.all(np.abs(report.class_sizes - [120, 30, 30]) < 15)

@@ -145,6 +145,23 @@ def test_large_and_skewed_pools_without_strangers_are_kept(bank, alpha, shot):
     assert (np.asarray(METHODS["sinkshot"](task).unknown) > 0.5).mean() <= 0.03
 
 
+@pytest.mark.parametrize("shot", [1, 5, 10])
+@pytest.mark.parametrize("sizes", [(60,) * 5, (150, 70, 40, 20, 10)], ids=str)
+def test_digits_without_strangers_are_kept(shot, sizes):
+    from sklearn.datasets import load_digits
+
+    x, labels = load_digits(return_X_y=True)
+    shares = []
+    for draw in range(8):
+        rng = np.random.default_rng(draw)
+        rows = [rng.permutation(np.flatnonzero(labels == digit)) for digit in rng.permutation(10)[: len(sizes)]]
+        support = np.concatenate([each[:shot] for each in rows])
+        query = np.concatenate([each[shot : shot + size] for each, size in zip(rows, sizes, strict=True)])
+        task = Task(x[None, support], np.repeat(np.arange(5), shot)[None], x[None, query], 5)
+        shares.append((np.asarray(METHODS["sinkshot"](apply(task, "PEMcE")).unknown) > 0.5).mean())
+    assert np.mean(shares) <= 0.03
+
+
 def test_the_share_of_strangers_follows_how_near_queries_and_supports_are():
     near = np.array([0.8, 0.7, *[0.75] * 40, *[0.3] * 40])[None, None]  # two supports of two classes, then queries
     rows = rows_of(Task(np.eye(2)[None], np.array([[0, 1]]), np.ones((1, 80, 2)), 2))
