@@ -31,8 +31,8 @@ from sinkshot.estimators.unknown_head import logit
 
 _C = 100.0  # inverse strength of its penalty, for rows of unit length
 _LEAST = 1e-12  # probability that stands for zero
-_BY_SIZE = 0.7  # power of a class's size by which its probability is divided
-_SPREAD = 0.5  # spread of class sizes from which the method's own rank of strangers is left out
+BY_SIZE = 0.7
+MOST_SPREAD = 0.5
 Floats = NDArray[np.floating[Any]]
 
 
@@ -49,6 +49,8 @@ def combined(
     codes: NDArray[np.int64],
     chain: str,
     task_rows: Floats | None = None,
+    *,
+    by_size: float = BY_SIZE,
 ) -> Floats:
     """Return class probabilities [n, classes] of the method and of the labelled rows; labelled rows keep theirs.
 
@@ -65,6 +67,8 @@ def combined(
         The preprocessing chain of the method.
     task_rows : array of shape (n, d), optional
         The rows after that chain, labelled ones first, where they are known.
+    by_size : float, optional
+        Power of a class's size by which its probability is divided.
     """
     pool = codes == -1
     supports, rows = int((~pool).sum()), task_rows
@@ -75,14 +79,20 @@ def combined(
     by_chain = _log_softmax(_decisions(rows[:supports], codes[~pool], rows[supports:]))
     of_method = np.maximum(distributions[pool], _LEAST)
     size = of_method.mean(axis=0) + 0.5 / len(of_method)  # [classes]
-    score = np.log(of_method) - _BY_SIZE * np.log(size) + 0.5 * (by_chain + _log_softmax(decisions[pool]))
+    score = np.log(of_method) - by_size * np.log(size) + 0.5 * (by_chain + _log_softmax(decisions[pool]))
     found = np.array(distributions)
     found[pool] = np.exp(_log_softmax(score))
     return found
 
 
 def ranked_again(
-    unknown: Floats, distributions: Floats, decisions: Floats, features: Floats, codes: NDArray[np.int64]
+    unknown: Floats,
+    distributions: Floats,
+    decisions: Floats,
+    features: Floats,
+    codes: NDArray[np.int64],
+    *,
+    most_spread: float = MOST_SPREAD,
 ) -> Floats:
     """Return the probabilities `unknown` [n] of the unlabelled rows in a new order, in which labelled rows have a say.
 
@@ -92,6 +102,9 @@ def ranked_again(
         Probability of belonging to no class, of the method.
     distributions, decisions, features, codes
         As in `combined`.
+    most_spread : float, optional
+        Spread of class sizes (classes times the sum of their squared shares, less one) from which the method's own rank
+        is left out.
     """
     pool = codes == -1
     belongs = distributions[pool]  # [q, classes]
@@ -101,7 +114,7 @@ def ranked_again(
     spread = len(size) * float(size @ size) - 1
     evidence = -_standard(np.sum(belongs * decisions[pool], axis=1))
     evidence -= _standard(np.sum(belongs * cosines[pool], axis=1))
-    evidence += max(0.0, 1 - spread / _SPREAD) * _standard(logit(unknown[pool]))
+    evidence += max(0.0, 1 - spread / most_spread) * _standard(logit(unknown[pool]))
     _, group, counts = np.unique(np.round(evidence, 6), return_inverse=True, return_counts=True)  # twins stay equal
     ends = np.cumsum(counts)
     found = np.array(unknown)
