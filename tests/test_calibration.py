@@ -212,6 +212,7 @@ def test_an_answer_that_is_not_a_number_spoils_its_episode_alone(engine, bad, la
 # --- evaluations ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["numpy", "numba"])
 def test_results_do_not_depend_on_chunks(bundled, engine, monkeypatch):
     recipe = Recipe("dirichlet", episodes=60, alpha=0.5)

@@ -71,6 +71,7 @@ def test_under_open_set_accuracy_ignores_strangers_and_auroc_is_of_them(blobs):
     assert 0.4 < evaluate(shuffled, recipe, method="ncm", preprocess="PE").auroc < 0.6
 
 
+@pytest.mark.slow
 def test_measures_of_the_open_set_are_those_of_scikit_learn_episode_by_episode(blobs):
     from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
@@ -133,7 +134,7 @@ def test_an_oracle_tells_each_episode_its_own_class_sizes(blobs, name, engine):
     assert result.accuracy > evaluate(noisy, episodes, method=name, preprocess="PEMnE", prior="balanced").accuracy
 
 
-@pytest.mark.parametrize("engine", ["numba", "torch"])
+@pytest.mark.parametrize("engine", [pytest.param("numba", marks=pytest.mark.slow), "torch"])
 def test_engines_estimate_class_sizes_alike(bundled, engine):
     if engine == "torch":
         pytest.importorskip("torch")

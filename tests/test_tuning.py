@@ -47,6 +47,7 @@ def blend():
 # --- what is chosen -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_best_candidate_is_found_and_beats_the_default_on_fresh_episodes(bank, blend):
     found = tune(bank, RECIPE, method="blend", grid={"share": [0.0, 0.1, 0.6, 1.0], "tag": ["", "x"]})
     assert found.improved

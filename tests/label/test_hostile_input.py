@@ -67,6 +67,7 @@ def test_pictures_are_read_as_viewers_show_them(photos):
     np.testing.assert_allclose(rows["_unlabeled/deep.png"], 40_000 * 255 / 65_535, atol=1)
 
 
+@pytest.mark.slow
 def test_names_with_control_characters_are_whole_where_programs_read_and_escaped_in_tables(photos, tmp_path):
     names = ["two\nlines.png", "cr\rx.png", "[red]x.png", "esc\x1b[31m.png"]
     for name in names:
@@ -111,6 +112,7 @@ def test_a_folder_whose_name_is_not_utf8_is_labelled(photos, tmp_path):
     assert len(run(odd, out=Path(odd) / "labels").items) == 69
 
 
+@pytest.mark.slow
 def test_linking_never_writes_to_an_image(photos, tmp_path):
     pool, rng = photos / "_unlabeled", np.random.default_rng(1)
     for name in ("a_/b.png", "a/_b.png", "a/__b.png", f"{'d' * 200}/{'e' * 200}.png", f"{'f' * 200}/{'e' * 200}.png"):

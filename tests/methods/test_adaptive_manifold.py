@@ -67,6 +67,7 @@ def test_it_is_the_authors_computation_for_other_ways_and_shots(size, alpha):
     np.testing.assert_allclose(ours, by_torch(torch, task, **how), atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "settings"), [("5w1s15q", (20, 0.8, 2.0)), ("5w5s15q", (10, 0.9, 5.0))])
 def test_settings_are_the_authors_for_each_shot(kind, settings):
     torch = pytest.importorskip("torch")

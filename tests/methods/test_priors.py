@@ -40,6 +40,7 @@ def test_balanced_queries_are_found_nearly_balanced():
     assert np.abs(estimate(apply(task, "PEMnE")) - 0.2).sum(axis=-1).mean() < 0.2
 
 
+@pytest.mark.slow
 def test_bms_gains_from_the_estimate_and_more_from_the_truth(unequal):
     task, truth, labels = unequal
     accuracy = {}

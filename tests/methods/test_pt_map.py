@@ -67,6 +67,7 @@ def test_the_stop_of_bpa_is_each_episodes_own():
     np.testing.assert_array_equal(together, apart)
 
 
+@pytest.mark.slow
 def test_knowing_the_true_shares_lifts_accuracy_on_unequal_classes():
     task, labels = episodes("dir1", slice(0, 40), dtype="float32")
     task = apply(task, "PEMaE")

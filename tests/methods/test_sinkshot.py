@@ -120,6 +120,7 @@ def test_strangers_are_rejected_and_members_are_not(shots, least):
 POOL_SIZES, SHOTS, SPREADS = ((15,) * 5, (60, 20, 10, 5, 2), (200,) * 5), (1, 5, 10), (0.02, 0.1, 0.25)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sizes", "shots", "spread"),
     [  # in a third of the grid any two values of two settings meet; the rest is long
@@ -135,6 +136,7 @@ def test_without_strangers_hardly_anything_is_rejected(sizes, shots, spread):
     assert (np.asarray(answer(task).unknown) > 0.5).mean() <= 0.03
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [None, 2.0, 0.7], ids=str)
 @pytest.mark.parametrize("shot", [1, 5])
 def test_large_and_skewed_pools_without_strangers_are_kept(bank, alpha, shot):
@@ -197,6 +199,7 @@ def test_looking_for_strangers_costs_nothing_where_there_are_none(bank):
     assert with_ >= without - 0.003
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shot", "most"), [(1, 0.05), (5, 0.03)])
 @pytest.mark.parametrize("protocol", ["balanced", "dirichlet"])
 def test_it_is_right_as_often_as_it_says(bank, shot, most, protocol):

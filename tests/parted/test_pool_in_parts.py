@@ -138,6 +138,7 @@ def landmarks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neighbours, "CELLS_OF_OTHERS", 1_000)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("landmarks")
 def test_landmarks_are_those_of_memory(
     bank: FeatureBank, codes: np.ndarray, features: PartedFeatures, work: WorkFolder, monkeypatch: pytest.MonkeyPatch
@@ -177,6 +178,7 @@ def test_averages_beyond_landmarks_are_those_of_the_whole_graph(
         np.testing.assert_allclose(ones.expression.block(layout, part, {}), 1, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_neighbours_by_cells_are_the_nearest(
     bank: FeatureBank, codes: np.ndarray, features: PartedFeatures, work: WorkFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,6 +199,7 @@ def test_neighbours_by_cells_are_the_nearest(
         assert np.mean((linked.reshape(exact.shape) > 0)[positive]) >= least
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [1_500, 100_000])
 def test_answers_do_not_depend_on_the_parts_of_the_bank(
     bank: FeatureBank,

@@ -26,6 +26,7 @@ def bank() -> FeatureBank:
     return bank_of(random.gamma(0.6, 1.0, (8 * 40, 12)) * np.repeat(random.gamma(1.0, 1.0, (8, 12)), 40, axis=0), 8)
 
 
+@pytest.mark.slow
 def test_example_is_a_median_episode_scored_as_in_the_results(bank: FeatureBank) -> None:
     result = evaluate(bank, Recipe(episodes=41), method="bms", engine="numpy")
     example = demo.example(bank, result, "BMS")

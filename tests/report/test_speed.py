@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from sinkshot.report.speed import speed_page
 
 
@@ -30,6 +32,7 @@ REPORT = {
 }
 
 
+@pytest.mark.slow
 def test_the_page_holds_rates_ratios_growth_and_memory(tmp_path):
     speed_page(REPORT, tmp_path / "speed.html")
     page = (tmp_path / "speed.html").read_text()

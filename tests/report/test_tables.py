@@ -107,6 +107,7 @@ def test_the_checker_of_these_tests_sees_mistakes(broken: str, mistake: str | No
     assert found == [] if mistake is None else any(mistake in one for one in found), found
 
 
+@pytest.mark.slow
 def test_tables_of_the_paper_compile(folder: Path) -> None:
     source = (folder / "tables.tex").read_text(encoding="utf-8")
     assert source.count("\\begin{tabular}") > 6

@@ -53,6 +53,7 @@ def test_a_port_in_use_is_refused_with_a_sentence(vectors, tmp_path):
     assert f"port {port} cannot be used" in done.stderr
 
 
+@pytest.mark.slow
 def test_label_counts_the_decisions_of_a_review(photos, tmp_path):
     out = tmp_path / "labels"
     options = {"encoder": colour_codes, "size": 8, "name": "colours", "out": out, "unknown": None}
@@ -72,6 +73,7 @@ def test_label_counts_the_decisions_of_a_review(photos, tmp_path):
     assert labels_of(out)[other][1] == "predicted"
 
 
+@pytest.mark.slow
 def test_a_review_begins_without_any_label(tmp_path, start):
     np.savez(tmp_path / "bare.npz", features=np.random.default_rng(0).gamma(1.0, size=(40, 8)))
     words = ["-m", "sinkshot", "label", tmp_path / "bare.npz", "--review", "--no-open", "--out", tmp_path / "labels"]

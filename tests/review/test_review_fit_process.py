@@ -119,6 +119,7 @@ def test_a_process_that_always_ends_is_left_alone_until_the_next_decision(proces
     assert review.trouble.endswith("stay as they are until your next decision. All that you decided is saved.")
 
 
+@pytest.mark.slow
 @linux
 def test_it_ends_with_a_killed_server_at_once():
     program = "from sinkshot.review.fit_process import FitProcess as F; print(F().pid, flush=True); input()"

@@ -121,6 +121,7 @@ def test_the_estimate_of_unseen_classes_falls_as_classes_are_seen_twice():
     assert new_class(0, 1, 60, unknown=np.where(truth == 1, 1.0, 0.0)) == 0  # a stranger's label shows no class
 
 
+@pytest.mark.slow
 def test_a_large_pool_is_thinned_and_labelled_rows_still_count():
     rows, truth = clusters(sizes=(3000, 3000), width=8)
     labelled = truth == 0
