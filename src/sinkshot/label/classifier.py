@@ -143,7 +143,7 @@ def _typical_shots(labels: Sequence[str | None]) -> float:
 
 @contextmanager
 def data_warnings() -> Iterator[list[str]]:
-    """Yield a list that has the warnings about data of the block, once it ends."""
+    """Yield a list that receives the data warnings of the block when it ends."""
     said: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DataWarning)

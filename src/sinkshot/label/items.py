@@ -25,7 +25,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Items:
-    """Items in the order of the input. `labels` are None where there is none yet."""
+    """Items in the order of the input; a label is None where there is none yet."""
 
     kind: Kind
     names: tuple[str, ...]  # relative POSIX paths of images; ids of others
@@ -95,5 +95,5 @@ class Items:
 
 
 def unlabelled(count: int) -> tuple[None, ...]:
-    """Labels of items none of which has any."""
+    """Labels for items that have none yet."""
     return (None,) * count

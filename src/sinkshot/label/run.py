@@ -234,7 +234,7 @@ def _encoder_of(fitted: FewShotClassifier) -> str | None:
 
 
 def _must_fit(fitted: FewShotClassifier, facts: dict[str, Any], width: int) -> None:
-    """Refuse features of another encoder than the classifier was fitted on."""
+    """Refuse features of an encoder other than the one that the classifier was fitted on."""
     before, now = fitted.extra_.get("encoder_digest"), facts.get("encoder_digest")
     if before != now:
         raise InputError(

@@ -2,7 +2,7 @@
 
 A cell that begins with =, +, -, @, a tab or a carriage return would be run as a formula. A path that begins so gets
 `./` in front, any other text an apostrophe; reading removes both. Characters that would act on a terminal are written
-as escapes, all but line ends, which CSV quotes; `label_files` knows such names again. Numbers are written by the
+as escapes, all but line ends, which CSV quotes; `label_files` recognises such names. Numbers are written by the
 program, not by strangers.
 """
 

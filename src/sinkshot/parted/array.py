@@ -162,7 +162,7 @@ class PartedArray:
         return PartedArray(self.work, self.layout, self.stored(), _probe(self.probe.shape[-2]), self.of_queries)
 
     def stored(self, by_row: bool = False) -> Stored:
-        """Return the file of the array, computed where it is none yet."""
+        """Return the array's file, computing it if there is none yet."""
         if isinstance(self.expression, Stored) and (self.expression.by_row == by_row or self.expression.width == 1):
             return self.expression
         target = new_stored(self.work, self.layout.rows, self.probe.shape[-2], by_row)
@@ -232,7 +232,7 @@ def apply(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
 
 
 def new_array(work: WorkFolder, layout: RowLayout, width: int, of_queries: bool) -> PartedArray:
-    """Make a file for values [1, width, N] and return it as an array; the file goes when the array goes."""
+    """Make a file for values [1, width, N] and return it as an array; the file is deleted with the array."""
     return PartedArray(work, layout, new_stored(work, layout.rows, width), _probe(width), of_queries)
 
 
@@ -241,7 +241,7 @@ def _probe(width: int) -> Floats:
 
 
 def new_stored(work: WorkFolder, rows: int, width: int, by_row: bool = False) -> Stored:
-    """Make a file for values of so many rows, which goes when nothing refers to it."""
+    """Make a file for the values of this many rows; it is deleted when nothing refers to it."""
     stored = Stored(work.new_file(4 * width * rows), width, by_row)
     removed_with(stored, stored.path)
     return stored
@@ -295,7 +295,7 @@ def read_rows(path: Path, width: int, begin: int, end: int, dtype: Any = np.floa
 
 
 def write_rows(path: Path, rows: Floats, begin: int, dtype: Any = np.float32) -> None:
-    """Write rows [n, width] at their place in a file of the run; done twice it does no harm."""
+    """Write rows [n, width] at their place in a file of the run; writing twice does no harm."""
     content = np.ascontiguousarray(rows, dtype=dtype)
     width = content.shape[1] if content.ndim > 1 else 1
     with room_is_said(path.parent), path.open("r+b") as file:

@@ -67,7 +67,7 @@ def write_cells(path: Path, cells: Cells) -> None:
 
 
 def read_cells(path: Path) -> Cells:
-    """Read cells from a file, which a process reads once."""
+    """Read cells from a file; each process reads it once."""
     return _cells_at(path, path.stat().st_mtime_ns)
 
 

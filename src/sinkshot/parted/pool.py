@@ -293,7 +293,7 @@ def gathered(job: GatherJob) -> None:
 
 
 def _between(numbers: NDArray[np.int64] | None, begin: int, end: int) -> NDArray[np.int64] | None:
-    """Return those of rising numbers that lie in a range."""
+    """Return those of some ascending numbers that lie in a range."""
     return None if numbers is None else numbers[slice(*np.searchsorted(numbers, [begin, end]))]
 
 

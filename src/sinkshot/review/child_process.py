@@ -128,7 +128,7 @@ class _Run:
         return answer
 
     def _write(self) -> None:
-        """Send what is to be sent until the process ends."""
+        """Send queued questions until the process ends."""
         requests = cast(IO[bytes], self.process.stdin)
         with contextlib.suppress(OSError, ValueError):
             while (one := self._outgoing.get()) is not None:
@@ -168,7 +168,7 @@ def _apart() -> dict[str, Any]:
 
 
 def _how(code: int) -> str:
-    """Return in a few words how a process ended."""
+    """Return how a process ended, in a few words."""
     if code >= 0:
         return f"with the exit code {code}"
     with contextlib.suppress(ValueError):

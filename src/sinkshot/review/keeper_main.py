@@ -74,7 +74,7 @@ class Keeping:
         return json.dumps(self.review.item(row)).encode()
 
     def search(self, query: str) -> bytes:
-        """Return the numbers of the items that hold the words."""
+        """Return the numbers of the items that contain the words."""
         return json.dumps(self.review.search(query)).encode()
 
     def history(self, before: int) -> bytes:

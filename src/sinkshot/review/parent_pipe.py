@@ -52,7 +52,7 @@ class ParentPipe:
         self._send(number, value, error)
 
     def tell(self, value: Any) -> None:
-        """Tell something that was not asked."""
+        """Send a message that answers no question."""
         self._send(0, value, None)
 
     def _send(self, *message: Any) -> None:

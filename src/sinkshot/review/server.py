@@ -174,7 +174,7 @@ def _serve(desk: Desk, listening: socket.socket, announce: Callable[[str], None]
 
 @contextlib.contextmanager
 def _on_signals(stop: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Have Ctrl+C and its like end the server rather than the process."""
+    """Let Ctrl+C and similar signals end the server, not the process."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -132,7 +132,7 @@ class Review:
 
     @property
     def status(self) -> dict[str, Any]:
-        """What is told with every version: what goes on, and what went wrong."""
+        """What goes with every version: what is running, and what went wrong."""
         return {"busy": self.busy, "seeking": self.seeking, "trouble": self.trouble}
 
     def columns(self) -> bytes:
@@ -220,7 +220,7 @@ class Review:
         }
 
     def search(self, query: str) -> list[int]:
-        """Return the items whose name, text or label holds the words, whatever their case."""
+        """Return the items whose name, text or label contains the words, ignoring case."""
         words = query.casefold().split()
         if not words:
             return []

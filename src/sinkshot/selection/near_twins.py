@@ -1,4 +1,4 @@
-"""Rows so near to each other that one label says it of both."""
+"""Rows so similar that one label is enough for both."""
 
 from __future__ import annotations
 
