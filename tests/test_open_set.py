@@ -71,3 +71,10 @@ def test_what_cannot_be_measured_is_refused(scores, strange, sentence):
 def test_a_rate_that_is_no_share_is_refused(tpr):
     with pytest.raises(InputError, match="tpr"):
         fpr_at_tpr([0.1, 0.9], [False, True], tpr)
+
+
+@pytest.mark.parametrize("queries", [3, 49, 75, 999])
+def test_a_perfect_score_is_exactly_one_whatever_the_number_of_queries(queries):
+    strange = np.arange(2 * queries) < queries
+    found = measures(np.where(strange, 0.9, 0.1) + 1e-3 * np.arange(2 * queries) / queries, strange)
+    assert (found["auroc"], found["aupr"], found["fpr95"]) == (1.0, 1.0, 0.0)

@@ -116,8 +116,8 @@ def _auroc(hits: Floats, alarms: Floats) -> Floats:
 
 def _aupr(hits: Floats, alarms: Floats) -> Floats:
     precision = hits / (hits + alarms)
-    gain = np.diff(hits, axis=-1, prepend=0) / hits[..., -1:]
-    return np.asarray((precision * gain).sum(axis=-1))
+    gained = np.diff(hits, axis=-1, prepend=0)
+    return np.minimum((precision * gained).sum(axis=-1) / hits[..., -1], 1.0)  # a perfect score is exactly one
 
 
 def _fpr_at_tpr(hits: Floats, alarms: Floats, tpr: float) -> Floats:

@@ -367,8 +367,10 @@ def _floats(blob: Any, count: int, metric: str) -> NDArray[np.float64]:
     """Read a metric of each episode [count]; most lie between 0 and 1."""
     values = np.frombuffer(blob, "<f8").astype(np.float64)
     most = _MOST.get(metric, 1.0)
-    if len(values) != count or not ((values >= 0) & (values <= most)).all():
-        raise ValueError(f"a chunk has the wrong number of values of {metric}")
+    if len(values) != count:
+        raise ValueError(f"a chunk has {len(values)} values of {metric}, and {count} episodes")
+    if not ((values >= 0) & (values <= most)).all():
+        raise ValueError(f"a chunk has values of {metric} that are not from 0 to {most:g}")
     return values
 
 
