@@ -117,7 +117,8 @@ def _auroc(hits: Floats, alarms: Floats) -> Floats:
 def _aupr(hits: Floats, alarms: Floats) -> Floats:
     precision = hits / (hits + alarms)
     gained = np.diff(hits, axis=-1, prepend=0)
-    return np.minimum((precision * gained).sum(axis=-1) / hits[..., -1], 1.0)  # a perfect score is exactly one
+    area = (precision * gained).sum(axis=-1) / hits[..., -1]
+    return np.asarray(np.minimum(area, 1.0))  # a perfect score is exactly one
 
 
 def _fpr_at_tpr(hits: Floats, alarms: Floats, tpr: float) -> Floats:
