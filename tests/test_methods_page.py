@@ -106,6 +106,16 @@ def test_a_page_names_the_command_that_made_its_numbers(tool, cells):
     assert "several share a machine" in page
 
 
+def test_methods_that_a_run_lacks_come_from_another_which_the_page_names(tool, cells):
+    whole = tool.measured(cells)
+    part = tool.without(whole, ["ncm"])
+    assert list(part["sheets"]["A bank"]) == ["bms"]
+    both = tool.joined(part, {**whole, "hardware": "an older machine"})
+    assert both["sheets"] == whole["sheets"]
+    assert "of [ncm](ncm.md) are of another run, on an older machine" in tool.pages(both)["index.md"]
+    assert tool.joined(both, whole)["others"] == both["others"]  # nothing is missing any more
+
+
 def test_numbers_without_an_interval_are_left_out(tool, cells):
     text = cells.read_text()
     place = text.splitlines()[0].split(",").index("here_ci95")

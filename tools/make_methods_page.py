@@ -30,7 +30,8 @@ STUDY, ON_GPU = "leaderboard", "leaderboard-full"
 _OPEN_SET = ("AUROC", "AUPR", "FPR95")  # columns that share their episodes with one of accuracy
 
 Measured = dict[str, Any]
-"""`study`, `hardware`, `finished`, and `sheets`: sheet -> method -> column -> value, ci95, episodes, ms."""
+"""`study`, `hardware`, `finished`, `others` (runs that some methods are of), and `sheets`: sheet -> method -> column ->
+value, ci95, episodes, ms."""
 
 INTRODUCTION = """\
 # Methods
@@ -77,6 +78,28 @@ def measured(cells: Path) -> Measured:
     hardware = sorted({row["hardware"] for row in rows})
     facts = {"hardware": "; ".join(hardware), "finished": max(row["finished"] for row in rows)[:10]}
     return {"study": rows[0]["study"], **facts, "sheets": sheets}
+
+
+def joined(first: Measured, other: Measured) -> Measured:
+    """Add the methods of another run that the first has nowhere; the page then names that run."""
+    known = {name for found in first["sheets"].values() for name in found}
+    added = sorted({name for found in other["sheets"].values() for name in found} - known)
+    sheets = {
+        sheet: found
+        | {name: other["sheets"].get(sheet, {})[name] for name in added if name in other["sheets"].get(sheet, {})}
+        for sheet, found in first["sheets"].items()
+    }
+    run = {"hardware": other["hardware"], "finished": other["finished"], "methods": added}
+    return {**first, "others": [*first.get("others", []), *([run] if added else [])], "sheets": sheets}
+
+
+def without(numbers: Measured, names: Sequence[str]) -> Measured:
+    """Return numbers without some methods, such as one that has changed since."""
+    sheets = {
+        sheet: {name: one for name, one in found.items() if name not in names}
+        for sheet, found in numbers["sheets"].items()
+    }
+    return {**numbers, "sheets": sheets}
 
 
 def stored() -> Measured:
@@ -202,6 +225,9 @@ def _tables(numbers: Measured) -> Iterator[str]:
             f"{numbers['finished']}. Sorted by the mean of all columns. Methods that cannot fill every column come "
             "last, as do those that saw fewer episodes: their sample may be easier or harder than the whole.\n"
         )
+    for run in numbers.get("others", []):
+        named = ", ".join(f"[{name}]({name}.md)" for name in run["methods"])
+        yield f"Numbers and times of {named} are of another run, on {run['hardware']}, {run['finished']}.\n"
     for sheet, methods in numbers["sheets"].items():
         columns = list(dict.fromkeys(column for found in methods.values() for column in found))
         rows = [(name, found) for name, found in methods.items() if name in METHODS]
@@ -257,11 +283,16 @@ def write(folder: Path = PAGES) -> None:
 def main() -> None:
     """Write the pages, and before that the numbers if `--cells` gives them."""
     parser = argparse.ArgumentParser(description="Write the pages of the methods into docs/methods.")
-    parser.add_argument("--cells", type=Path, help="cells.csv of a report with the leaderboard")
+    parser.add_argument("--cells", type=Path, nargs="+", help="cells.csv of reports; later ones fill what is missing")
+    parser.add_argument("--without", nargs="+", default=[], metavar="NAME", help="methods to leave out of the first")
+    parser.add_argument("--keep", action="store_true", help="keep older numbers of methods that no report has")
     given = parser.parse_args()
     if given.cells:
+        numbers = without(measured(given.cells[0]), given.without)
+        for other in (*map(measured, given.cells[1:]), *([stored()] if given.keep else [])):
+            numbers = joined(numbers, other)
         with replacing(NUMBERS) as temporary:
-            temporary.write_text(json.dumps(measured(given.cells), indent=1) + "\n", encoding="utf-8")
+            temporary.write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
     write()
 
 
