@@ -57,6 +57,7 @@ def server(tmp_path_factory):
         name = names[i % len(names)]
         inside = name if i < 5 * len(names) else "_unlabeled"
         paint(folder / "photos" / inside / f"{name}-{i:05}.png", COLOURS[name], rng)
+    os.sync()  # else the first decision that is synced would wait for these files
     with Server(folder / "photos", folder / "labels", program=SERVE, threads=None) as running:
         running.fitted()
         yield running

@@ -239,9 +239,11 @@ def what_to_label_next(
     A class that nobody has labelled yet may hide among sure rows, so they are not left out. `probabilities`
     [n, classes] tell which rows are sure, the model's own unless given.
     """
+    if count < 1:
+        return []
     given = model.label_distributions_ if probabilities is None else probabilities
     unknown = getattr(model, "unknown_", np.zeros(len(labels)))
     sure = np.maximum(given.max(axis=1) * (1 - unknown), unknown) >= SURE  # [n]
     labelled = np.array([label is not None for label in labels])  # some of them perhaps since the fit
-    chosen = model.suggest(max(0, count), sure=sure | labelled)
+    chosen = model.suggest(count, sure=sure | labelled)
     return [int(row) for row in chosen if not labelled[row]]

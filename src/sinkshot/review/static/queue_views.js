@@ -55,13 +55,8 @@ class QueueView {
     this.bar.hidden = false;
     const detail = await this.store.detail(row).catch(() => null);
     if (this.row !== row || !detail) return;
-    for (const next of rows.slice(this.at + 1, this.at + 1 + AHEAD)) this.prefetch(next);
     this.draw(detail);
-  }
-
-  prefetch(row) {
-    this.store.detail(row).catch(() => {});
-    if (this.store.items.kind === "images") new Image().src = `picture/large/${row}`;
+    this.store.prefetch(rows.slice(this.at + 1, this.at + 1 + AHEAD));
   }
 
   draw(detail) {

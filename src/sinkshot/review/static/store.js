@@ -19,6 +19,8 @@ export class Store extends EventTarget {
     this.acknowledged = 0; // the newest decision that the server has
     this.failing = 0;
     this.details = new Map(); // row -> promise of what is known of it
+    this.ahead = []; // rows to prefetch
+    this.prefetching = false;
     this.skipped = new Set();
     this.fetching = false;
     this.newest = ""; // version that the server told last
@@ -178,6 +180,20 @@ export class Store extends EventTarget {
     return this.details.get(row);
   }
 
+  // Fetch what is likely to be asked for next, one thing at a time: browsers have six connections to a server, and a
+  // decision must not wait for one.
+  async prefetch(rows) {
+    this.ahead = rows;
+    if (this.prefetching) return;
+    this.prefetching = true;
+    while (this.ahead.length) {
+      const row = this.ahead.shift();
+      await this.detail(row).catch(() => {});
+      if (this.items.kind === "images") await loaded(`picture/large/${row}`);
+    }
+    this.prefetching = false;
+  }
+
   className(code) {
     return code >= 0 ? this.state.classes[code] : code === OUTSIDER ? "none of these" : "unknown";
   }
@@ -210,6 +226,16 @@ export class Store extends EventTarget {
     }
     return { open, all };
   }
+}
+
+// Load a picture into the browser's cache, if it can be had.
+function loaded(address) {
+  const picture = new Image();
+  picture.src = address;
+  return new Promise((done) => {
+    picture.onload = done;
+    picture.onerror = done;
+  });
 }
 
 export async function ask(address) {
