@@ -173,7 +173,7 @@ def test_many_names_of_which_one_is_twice_are_refused_at_once(tmp_path):
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_an_honest_archive_takes_its_size_in_memory_and_little_more(tmp_path, save):
     rng = np.random.default_rng(0)
-    features = rng.random((32_000, 512), dtype=np.float32)
+    features = rng.random((16_000, 512), dtype=np.float32)
     save(tmp_path / "x.npz", features=features, labels=np.arange(len(features)) % 50)
     with bounded(features.nbytes + (24 << 20), 60):
         bank = sinkshot.load(tmp_path / "x.npz")
