@@ -147,6 +147,8 @@ def main() -> None:
     pools = {WARMING, asked.rows, *(asked.each * workers for workers in counts)} - {0}
     with ProcessPoolExecutor(min(len(pools), os.cpu_count() or 1)) as makers:
         list(makers.map(partial(pool_of, folder), sorted(pools, reverse=True)))
+    for images in {48, asked.images, *(asked.images // 16 * workers for workers in counts)} if asked.images else ():
+        photos_of(folder, images)
     for workers in reversed(counts):  # the quickest first: a limit of time cuts the others
         measure(folder, workers, asked)
 

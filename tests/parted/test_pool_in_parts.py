@@ -58,6 +58,7 @@ def features(bank: FeatureBank, tmp_path: Path) -> PartedFeatures:
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkFolder]:
     """A run on threads, with parts of the pool small enough that there are several."""
     monkeypatch.setattr(pool, "PART_ROWS", (700, 700))
+    monkeypatch.setattr(graph_in_parts, "PIECE_ROWS", (300, 300))
     with work_folder(tmp_path, None, None) as made:
         yield made
 

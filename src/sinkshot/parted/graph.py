@@ -9,6 +9,7 @@ of whatever pass needs their values.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ from sinkshot.parted.array import (
 from sinkshot.parted.work_folder import RowLayout, WorkFolder, room_is_said
 
 Floats = NDArray[Any]
+PIECE_ROWS = 2_048, 16_384  # least and most rows that look for neighbours in one job, about ...
+PIECES = 256  # ... of which there are so many where that lies between
 _LINK_BYTES = 80  # of the graph for a row, about
 
 
@@ -127,28 +130,52 @@ def smoothed_part(job: SmoothJob) -> None:
 EDGE = np.dtype([("to", np.int32), ("row", np.int32), ("weight", np.float32)])
 
 
-def write_edges(layout: RowLayout, part: int, lists: Lists, sharpness: float) -> NDArray[np.int64]:
-    """Write the links of a part of landmarks with half their weights, sorted by the row that they lead to.
+@dataclass(frozen=True)
+class Piece:
+    """Rows of a part that look for their neighbours in one job."""
+
+    part: int
+    begin: int  # in the part
+    end: int
+
+    def path(self, layout: RowLayout, kind: str) -> Path:
+        """Return the path of its edges or links."""
+        return layout.path(f"{kind}-{self.part}-{self.begin}")
+
+
+def pieces_of(layout: RowLayout, part: int) -> list[Piece]:
+    """Cut a part for the search, into more pieces where a pool is small: parts are large, to make passes quick."""
+    first, last = layout.starts[part : part + 2]
+    of_kind = layout.landmarks if first < layout.landmarks else layout.rows - layout.landmarks
+    wanted = min(max(of_kind / PIECES, PIECE_ROWS[0]), PIECE_ROWS[1])
+    count = 1 if part == 0 else max(1, round((last - first) / wanted))
+    cuts = [(last - first) * i // count for i in range(count + 1)]
+    return [Piece(part, begin, end) for begin, end in pairwise(cuts)]
+
+
+def write_edges(layout: RowLayout, piece: Piece, lists: Lists, sharpness: float) -> NDArray[np.int64]:
+    """Write the links of some landmarks with half their weights, sorted by the row that they lead to.
 
     Returns the first of them that leads to each part.
     """
     cosines, numbers = lists
     there = (cosines > 0).ravel()
-    rows = np.repeat(np.arange(*layout.starts[part : part + 2], dtype=np.int32), cosines.shape[1])
+    first = layout.starts[piece.part]
+    rows = np.repeat(np.arange(first + piece.begin, first + piece.end, dtype=np.int32), cosines.shape[1])
     edges = np.empty(int(there.sum()), EDGE)
     edges["to"], edges["row"] = numbers.ravel()[there], rows[there]
     edges["weight"] = 0.5 * cosines.ravel()[there] ** sharpness
     edges = edges[np.argsort(edges["to"], kind="stable")]
     with room_is_said(Path(layout.folder)):
-        edges.tofile(layout.path(f"edges-{part}"))
+        edges.tofile(piece.path(layout, "edges"))
     return np.searchsorted(edges["to"], layout.starts)
 
 
-def write_one_way(layout: RowLayout, part: int, weights: sparse.csr_array, root: Path) -> None:
-    """Write the weights with which a part of other rows reads landmarks, and the roots of its degrees."""
+def write_one_way(layout: RowLayout, piece: Piece, weights: sparse.csr_array, root: Path) -> None:
+    """Write the weights with which some other rows read landmarks, and the roots of their degrees."""
     degree = weights.sum(axis=1)
-    _write_graph(layout, part, weights, "links")
-    write_rows(root, np.sqrt(np.where(degree > 0, degree, 1))[:, None], layout.starts[part])
+    _write_graph(piece.path(layout, "links"), weights)
+    write_rows(root, np.sqrt(np.where(degree > 0, degree, 1))[:, None], layout.starts[piece.part] + piece.begin)
 
 
 @dataclass(frozen=True)
@@ -158,16 +185,18 @@ class LinkJob:
     layout: RowLayout
     parts: tuple[int, ...]
     root: Path  # file of D^1/2
-    cuts: NDArray[np.int64]  # [parts of landmarks, parts + 1], edges of each part that lead to each part
+    cuts: NDArray[np.int64]  # [pieces of landmarks, parts + 1], edges of each piece that lead to each part
 
 
 def linked(job: LinkJob) -> None:
     """Join the links from a part's rows with those to them, and write the roots of their degrees."""
-    layout, every = job.layout, range(len(job.cuts))
+    layout = job.layout
+    every = [piece for part in layout.of_landmarks for piece in pieces_of(layout, part)]
     for part in job.parts:
         begin, end = layout.starts[part : part + 2]
-        own = _edges(layout, part, 0, int(job.cuts[part, -1]))
-        to_it = np.concatenate([_edges(layout, other, *job.cuts[other, part : part + 2]) for other in every])
+        own = np.concatenate([_edges(layout, piece) for piece in every if piece.part == part])
+        pairs = zip(every, job.cuts, strict=True)
+        to_it = np.concatenate([_edges(layout, other, *cuts[part : part + 2]) for other, cuts in pairs])
         rows = np.concatenate([own["row"], to_it["to"]]) - begin
         columns, weights = np.concatenate([own["to"], to_it["row"]]), np.concatenate([own["weight"], to_it["weight"]])
         graph = sparse.coo_array((weights, (rows, columns)), (end - begin, layout.landmarks)).tocsr()
@@ -177,12 +206,13 @@ def linked(job: LinkJob) -> None:
         if len(alone):
             keeps = sparse.coo_array((np.ones(len(alone), np.float32), (alone, alone + begin)), graph.shape)
             graph = sparse.csr_array(graph + keeps)
-        _write_graph(layout, part, graph, "links")
+        _write_graph(Piece(part, 0, end - begin).path(layout, "links"), graph)
         write_rows(job.root, np.sqrt(np.where(degree > 0, degree, 1))[:, None], begin)
 
 
-def _edges(layout: RowLayout, part: int, begin: int, end: int) -> Floats:
-    return np.fromfile(layout.path(f"edges-{part}"), EDGE, int(end - begin), offset=int(begin) * EDGE.itemsize)
+def _edges(layout: RowLayout, piece: Piece, begin: int = 0, end: int | None = None) -> Floats:
+    count = -1 if end is None else int(end - begin)
+    return np.fromfile(piece.path(layout, "edges"), EDGE, count, offset=int(begin) * EDGE.itemsize)
 
 
 def scaled(job: LinkJob) -> None:
@@ -191,20 +221,26 @@ def scaled(job: LinkJob) -> None:
     root = np.memmap(job.root, np.float32, "r", shape=(layout.rows,))
     for part in job.parts:
         begin, end = layout.starts[part : part + 2]
-        graph = read_graph(layout, part, "links")
+        pieces = [Piece(part, 0, end - begin)] if begin < layout.landmarks else pieces_of(layout, part)
+        links = [_read_graph(piece.path(layout, "links"), layout.landmarks) for piece in pieces]
+        graph = sparse.csr_array(links[0] if len(links) == 1 else sparse.vstack(links, format="csr"))
         own = np.repeat(root[begin:end], np.diff(graph.indptr))
         graph.data /= own * root[graph.indices]
-        _write_graph(layout, part, graph, "graph")
+        _write_graph(layout.path(f"graph-{part}"), graph)
 
 
-def _write_graph(layout: RowLayout, part: int, graph: sparse.csr_array, name: str) -> None:
+def _write_graph(path: Path, graph: sparse.csr_array) -> None:
     arrays = {"data": graph.data.astype(np.float32), "indices": graph.indices.astype(np.int32), "indptr": graph.indptr}
-    with room_is_said(Path(layout.folder)), layout.path(f"{name}-{part}").open("wb") as file:
+    with room_is_said(path.parent), path.open("wb") as file:
         np.savez(file, **arrays)
 
 
-def read_graph(layout: RowLayout, part: int, name: str = "graph") -> sparse.csr_array:
+def read_graph(layout: RowLayout, part: int) -> sparse.csr_array:
     """Read the rows of the graph that a part holds, [n, landmarks]."""
-    with np.load(layout.path(f"{name}-{part}"), allow_pickle=False) as found:
+    return _read_graph(layout.path(f"graph-{part}"), layout.landmarks)
+
+
+def _read_graph(path: Path, landmarks: int) -> sparse.csr_array:
+    with np.load(path, allow_pickle=False) as found:
         data, indices, indptr = found["data"], found["indices"], found["indptr"]
-    return sparse.csr_array((data, indices, indptr), (len(indptr) - 1, layout.landmarks))
+    return sparse.csr_array((data, indices, indptr), (len(indptr) - 1, landmarks))

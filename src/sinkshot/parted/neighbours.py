@@ -19,7 +19,7 @@ from sinkshot.kernels.landmarks import LandmarkLinks
 from sinkshot.kernels.nearest_rows import Lists, keep_nearest, no_rows, unit_rows
 from sinkshot.parted.array import new_array
 from sinkshot.parted.cells import read_cells
-from sinkshot.parted.graph import LinkJob, PartedGraph, linked, scaled, write_edges, write_one_way
+from sinkshot.parted.graph import LinkJob, PartedGraph, Piece, linked, pieces_of, scaled, write_edges, write_one_way
 from sinkshot.parted.pool import CELLS, PartedPool, PoolFiles
 from sinkshot.parted.work_folder import RowLayout, WorkFolder, room_is_said
 
@@ -46,12 +46,12 @@ def neighbour_graph(
     """Find the nearest rows of all rows and link them: weight max(cosine, 0)^sharpness, the mean of both directions."""
     layout = pool.layout
     every = range(len(layout.sizes) + 1)
-    landmarks = every[: layout.landmark_parts]
     count = min(count, layout.landmarks - 1)
     root = new_array(work, layout, 1, of_queries=False)
     searching = {"count": count, "sharpness": sharpness}
     _write_near_cells(pool)
-    jobs = [SearchJob(pool.files, part, searched=CELLS_SEARCHED, **searching) for part in landmarks[1:]]  # type: ignore[arg-type]
+    pieces = [piece for part in layout.of_landmarks[1:] for piece in pieces_of(layout, part)]
+    jobs = [SearchJob(pool.files, piece, searched=CELLS_SEARCHED, **searching) for piece in pieces]  # type: ignore[arg-type]
     found = work.map(searched, jobs, shown="finding neighbours")
     near, of_supports = _join_supports(pool, found, count, sharpness)
     found = [of_supports, *found]
@@ -61,25 +61,26 @@ def neighbour_graph(
         with room_is_said(work.path):
             np.concatenate([one.least for one in found]).astype(np.float32).tofile(layout.path(LEAST))
         others = [
-            OtherJob(pool.files, part, searched=CELLS_OF_OTHERS, root=root.stored().path, **searching)  # type: ignore[arg-type]
+            OtherJob(pool.files, piece, searched=CELLS_OF_OTHERS, root=root.stored().path, **searching)  # type: ignore[arg-type]
             for part in every[layout.landmark_parts :]
+            for piece in pieces_of(layout, part)
         ]
         closeness += sum(work.map(searched_by_others, others, shown="finding neighbours"))
-    for function, parts in ((linked, landmarks), (scaled, every)):
+    for function, parts in ((linked, layout.of_landmarks), (scaled, every)):
         linking = [LinkJob(layout, some, root.stored().path, cuts) for some in work.groups(layout, parts)]
         work.map(function, linking, shown="linking neighbours")
-    for part in range(len(layout.sizes) + 1):
+    for piece in (piece for part in every for piece in pieces_of(layout, part)):
         for name in ("edges", "links"):
-            layout.path(f"{name}-{part}").unlink(missing_ok=True)
+            piece.path(layout, name).unlink(missing_ok=True)
     return PartedGraph(work, layout, root, np.array([closeness / (count * layout.rows)])), near
 
 
 @dataclass(frozen=True)
 class SearchJob:
-    """A part whose rows look for their neighbours."""
+    """Rows that look for their neighbours."""
 
     pool: PoolFiles
-    part: int
+    piece: Piece
     searched: int  # cells
     count: int
     sharpness: float
@@ -87,7 +88,7 @@ class SearchJob:
 
 @dataclass(frozen=True)
 class Searched:
-    """What a part of landmarks found: those nearest to each support, the sum of its cosines, and its edges."""
+    """What some landmarks found: those nearest to each support, the sum of its cosines, and its edges."""
 
     of_supports: Lists
     closeness: float
@@ -96,10 +97,10 @@ class Searched:
 
 
 def searched(job: SearchJob) -> Searched:
-    """Find the nearest landmarks of a part of landmarks, write its edges, and compare its rows with the supports."""
-    pool, where = job.pool, _cell_table(job.pool.layout)
-    first = pool.layout.starts[job.part]
-    rows, supports = unit_rows(pool.rows(job.part)), unit_rows(pool.rows(0))
+    """Find the nearest landmarks of some landmarks, write their edges, and compare them with the supports."""
+    pool, piece, where = job.pool, job.piece, _cell_table(job.pool.layout)
+    first = pool.layout.starts[piece.part] + piece.begin
+    rows, supports = unit_rows(pool.rows(piece.part, piece.begin, piece.end)), unit_rows(pool.rows(0))
     lists = no_rows(len(rows), job.count)
     of_supports = no_rows(len(supports), min(LISTED_OF_SUPPORTS, pool.layout.queries))
     for begin in range(0, len(rows), _BLOCK):
@@ -109,29 +110,29 @@ def searched(job: SearchJob) -> Searched:
         keep_nearest(near, np.arange(len(supports)), 0, first + begin, *of_supports)
     for number, others, some in _pairs(pool, rows, where, job):
         keep_nearest(rows[some] @ others.T, some, first, number, *lists)
-    cuts = write_edges(pool.layout, job.part, lists, job.sharpness)
+    cuts = write_edges(pool.layout, piece, lists, job.sharpness)
     return Searched(of_supports, _sum(lists), lists[0][:, -1], cuts)
 
 
 @dataclass(frozen=True)
 class OtherJob(SearchJob):
-    """A part of rows that are no landmarks."""
+    """Rows that are no landmarks."""
 
     root: Path  # file of D^1/2
 
 
 def searched_by_others(job: OtherJob) -> float:
-    """Find the landmarks that the rows of a part read, write their weights, and return the sum of cosines."""
-    pool, where = job.pool, _cell_table(job.pool.layout)
+    """Find the landmarks that some other rows read, write their weights, and return the sum of cosines."""
+    pool, piece, where = job.pool, job.piece, _cell_table(job.pool.layout)
     least = np.fromfile(pool.layout.path(LEAST), np.float32)
-    rows, supports = unit_rows(pool.rows(job.part)), unit_rows(pool.rows(0))
+    rows, supports = unit_rows(pool.rows(piece.part, piece.begin, piece.end)), unit_rows(pool.rows(0))
     links = LandmarkLinks(len(rows), job.count)
     for begin in range(0, len(rows), _BLOCK):
         some = np.arange(begin, min(begin + _BLOCK, len(rows)))
         links.compare(rows[some] @ supports.T, some, 0, least[: len(supports)])
     for number, others, some in _pairs(pool, rows, where, job):
         links.compare(rows[some] @ others.T, some, number, least[number : number + len(others)])
-    write_one_way(pool.layout, job.part, links.weights(job.sharpness, pool.layout.landmarks), job.root)
+    write_one_way(pool.layout, piece, links.weights(job.sharpness, pool.layout.landmarks), job.root)
     return links.closeness
 
 
@@ -142,8 +143,8 @@ def _sum(lists: Lists) -> float:
 def _pairs(
     pool: PoolFiles, rows: Floats, where: CellTable, job: SearchJob
 ) -> Iterator[tuple[int, Floats, NDArray[np.int64]]]:
-    """Yield the landmarks of cells, with the number of the first, and rows of a part to be compared with them."""
-    first = pool.layout.starts[job.part] - pool.layout.supports
+    """Yield the landmarks of cells, with the number of the first, and rows to be compared with them."""
+    first = pool.layout.starts[job.piece.part] + job.piece.begin - pool.layout.supports
     for cell, chosen_by in _chosen_cells(rows, where, first, job.searched):
         others = _rows_of_cell(pool, where, cell)
         for begin in range(0, len(chosen_by), _BLOCK):
@@ -151,7 +152,7 @@ def _pairs(
 
 
 def _chosen_cells(rows: Floats, where: CellTable, first: int, searched: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Yield cells with the rows of a part that choose them: each row chooses the nearest of those near its own."""
+    """Yield cells with the rows that choose them: each row chooses the nearest of those near its own."""
     cells, choosing = [], []
     numbered, end = len(where.directions), first + len(rows)
     for own in range(int(np.searchsorted(where.starts, first, side="right")) - 1, 2 * numbered):
@@ -215,5 +216,5 @@ def _join_supports(
         for cosine, number in zip(cosines[row], numbers[row], strict=True):
             own = (part[row : row + 1] for part in lists)
             keep_nearest(np.array([[cosine]], np.float32), np.zeros(1, np.int64), row, int(number), *own)
-    cuts = write_edges(pool.layout, 0, lists, sharpness)
+    cuts = write_edges(pool.layout, pieces_of(pool.layout, 0)[0], lists, sharpness)
     return NearestOfSupports(cosines, numbers), Searched((cosines, numbers), _sum(lists), lists[0][:, -1], cuts)

@@ -37,6 +37,11 @@ class RowLayout:
     landmark_parts: int | None = None  # first parts, of the supports and of landmarks; None: all
 
     @property
+    def of_landmarks(self) -> range:
+        """Parts of the supports and of landmarks."""
+        return range(len(self.sizes) + 1)[: self.landmark_parts]
+
+    @property
     def landmarks(self) -> int:
         """Rows in which neighbours are looked for; they come first."""
         return self.rows if self.landmark_parts is None else self.starts[self.landmark_parts]
