@@ -236,6 +236,7 @@ SEARCHED = (
     "offset",
     "offset_unsure",
     "offset_few",
+    "offset_torn",
     "few_strangers",
     "most_strangers",
 )

@@ -164,6 +164,17 @@ def test_digits_without_strangers_are_kept(shot, sizes):
     assert np.mean(shares) <= 0.03
 
 
+@pytest.mark.parametrize("shots", [5, 10])
+def test_many_classes_that_overlap_are_kept(shots):
+    rng = np.random.default_rng(5)
+    labels = np.concatenate([np.repeat(np.arange(20), shots), np.repeat(np.arange(20), 30)])
+    width, centre = rng.uniform(0.6, 1.4, 20), 0.4 * rng.normal(size=(20, 64))
+    x = centre[labels] + width[labels][:, None] * rng.normal(size=(len(labels), 64))
+    first = 20 * shots
+    task = apply(Task(x[None, :first], labels[None, :first], x[None, first:], 20), "EMcE")
+    assert (np.asarray(METHODS["sinkshot"](task).unknown) > 0.5).mean() <= 0.03
+
+
 def test_the_share_of_strangers_follows_how_near_queries_and_supports_are():
     near = np.array([0.8, 0.7, *[0.75] * 40, *[0.3] * 40])[None, None]  # two supports of two classes, then queries
     rows = rows_of(Task(np.eye(2)[None], np.array([[0, 1]]), np.ones((1, 80, 2)), 2))

@@ -58,6 +58,7 @@ class Evidence(NamedTuple):
     offset: np.float32
     offset_unsure: np.float32
     offset_few: np.float32
+    offset_torn: np.float32
     few_strangers: np.float32
     most_strangers: np.float32
     wary: np.float32
@@ -245,7 +246,7 @@ def share_of_strangers(
     gap = max(reference - left_out, _LEAST_GAP)
     unsure = ONE - total(squares) / queries
     offset = constants.offset + constants.offset_unsure * unsure * attracted
-    offset += np.sqrt(few * spread) / gap + constants.offset_few * few
+    offset += np.sqrt(few * spread) / gap + constants.offset_few * few + constants.offset_torn * unsure**8
     short = (reference - total(of_queries) / queries) / gap
     share = min(max((short - offset) / constants.depth, np.float32(1e-3)), constants.most_strangers)
     doubt = constants.few_strangers * constants.few_strangers

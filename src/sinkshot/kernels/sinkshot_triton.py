@@ -88,7 +88,7 @@ def _solve(
     doubts = (s.noise_at(shots), s.bias_at(way), s.doubt, s.least_share)
     heat = (s.log_temperature(shots, way), s.temperature_change, s.temperature_spread)
     evidence = (s.by_classes, s.overall, s.support_evidence, s.inlier, s.wary, s.wary_from)
-    offsets = (s.offset, s.offset_unsure, s.offset_few)
+    offsets = (s.offset, s.offset_unsure, s.offset_few, s.offset_torn)
     doubtful = (s.depth, *offsets, s.few_strangers, s.most_strangers)
     _transduce[(episodes,)](
         out,

@@ -100,7 +100,7 @@ def evidence_of(everywhere, flags, operands, numbers, count, EVIDENCE_SPREADS: t
 def share_of_strangers(everywhere, near_class, next_class, flags, numbers):
     """The estimated share of queries that belong to no class, and `shortfall`."""
     asked, is_real, _, _ = flags
-    depth, first_offset, by_unsure, by_few, shrink, most = numbers
+    depth, first_offset, by_unsure, by_few, by_torn, shrink, most = numbers
     given = is_real & ~asked
     queries, supports = tl.sum(tl.where(asked, 1.0, 0.0), 0), tl.sum(tl.where(given, 1.0, 0.0), 0)
     member = tl.where(given[:, None], everywhere, 0.0)
@@ -115,6 +115,8 @@ def share_of_strangers(everywhere, near_class, next_class, flags, numbers):
     distance = tl.where(given, near_class - tl.sum(tl.where(given, near_class, 0.0), 0) / supports, 0.0)
     spread = tl.sum(distance * distance, 0) / tl.maximum(supports - 1.0, 1.0)
     offset = first_offset + by_unsure * unsure * attracted + tl.sqrt(few * spread) / gap + by_few * few
+    torn = unsure * unsure * unsure * unsure
+    offset += by_torn * torn * torn
     short = (reference - tl.sum(tl.where(asked, near_class, 0.0), 0) / queries) / gap
     part = tl.minimum(tl.maximum((short - offset) / depth, 1e-3), most)
     return tl.maximum(part * part * part / (part * part + shrink * shrink), _LEAST_STRANGERS), short

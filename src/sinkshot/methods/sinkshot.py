@@ -258,7 +258,7 @@ def share_of_strangers(belongs: Array, near: Array, short: Array, gap: Array, ro
     few, few = sum of size^2 / shots: where sizes are unequal, it depends on the few labels of a large class, which may
     be nearer to each other than its rows are. So the offset has its standard error, and a part in proportion to `few`.
     Few supports are also too near to the rows that they themselves have attracted, the more so the less sure p is.
-    Last, f is shrunk to f^3 / (f^2 + 0.3^2); at least 0.001.
+    Where p is unsure of most rows, nothing is rejected. Last, f is shrunk to f^3 / (f^2 + 0.3^2); at least 0.001.
     """
     xp = array_namespace(belongs)
     shots = xp.sum(rows.member, axis=-1, keepdims=True)  # [R, way, 1]
@@ -269,7 +269,7 @@ def share_of_strangers(belongs: Array, near: Array, short: Array, gap: Array, ro
     few = xp.sum(size * size / shots, axis=-2, keepdims=True)
     spread = xp.mean((of_supports - xp.mean(of_supports, axis=-1, keepdims=True)) ** 2, axis=-1, keepdims=True)
     error = xp.sqrt(few * spread * (rows.supports / max(rows.supports - 1, 1))) / gap
-    offset = s.offset + error + s.offset_unsure * unsure * attracted + s.offset_few * few
+    offset = s.offset + error + s.offset_unsure * unsure * attracted + s.offset_few * few + s.offset_torn * unsure**8
     part = xp.clip((short - offset) / s.depth, min=1e-3, max=s.most_strangers)
     return at_least(part**3 / (part * part + s.few_strangers**2), LEAST_STRANGERS)
 
