@@ -13,8 +13,8 @@ unlabelled rows, macro accuracy is 89.7 by logistic regression, 88.3 by the meth
 where class sizes differ: the centre of such a pool lies in its largest class. So its values are handed out again, by
 the order of a sum of three scores: decision values of the regression and cosines to support means, both averaged over
 classes by p, and the method's own log odds, which count less the more class sizes differ. How many rows are rejected
-stays. AUROC on validation classes, before and after: birds with unequal classes 58 and 85, equal ones 74 and 80, half of
-the pool strangers 87 and 87; CIFAR-FS by our WRN-28-10 61 and 85, 79 and 82, 86 and 86; sentences 76 and 98, 93 and
+stays. AUROC on validation classes, before and after: birds with unequal classes 58 and 85, equal ones 74 and 80, half
+of the pool strangers 87 and 87; CIFAR-FS by our WRN-28-10 61 and 85, 79 and 82, 86 and 86; sentences 76 and 98, 93 and
 97, 98 and 99. `tools/choose_second_opinion.py` makes these figures.
 """
 
