@@ -94,6 +94,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="where to keep the pool and files of the runs")
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--workers", default="1,2,4", help="numbers of workers")
+    parser.add_argument("--no-memory", action="store_true", help="compare numbers of workers only")
     parser.add_argument("--every-pass", action="store_true", help="send every pass to the workers, however small")
     asked = parser.parse_args()
     path = asked.folder.resolve() / f"pool-{asked.rows}"
@@ -109,8 +110,9 @@ def main() -> None:
     for workers in (int(number) for number in asked.workers.split(",")):
         again, unknown_again, spent, _, _ = in_parts(path, workers, with_graph=False)
         same = bool(np.array_equal(first, again) and np.array_equal(unknown, unknown_again))
-        _tell(workers=workers, seconds=spent, same_bits=same)
-    for name, known in (("the same", graph), ("exact", None)):
+        most = max(float(np.abs(a - b).max()) for a, b in ((first, again), (unknown, unknown_again)))
+        _tell(workers=workers, seconds=spent, same_bits=same, largest_difference=most)
+    for name, known in () if asked.no_memory else (("the same", graph), ("exact", None)):
         found, spent = in_memory(path, chain, known)
         _tell(memory_with_graph=name, seconds=spent, equal=_share(labels, found))
 

@@ -28,7 +28,7 @@ def of(lines: list[dict[str, Any]], kind: str, growth: str) -> tuple[list[int], 
 def draw(lines: list[dict[str, Any]], target: Path) -> None:
     """Draw the speed-up by the same work, the efficiency at the same work a worker, and the steps of labelling."""
     pyplot.rcParams.update({"svg.hashsalt": "sinkshot", "font.size": 9})
-    figure, (strong, weak, steps) = pyplot.subplots(1, 3, figsize=(11, 3.6), layout="constrained")
+    figure, (strong, weak, steps) = pyplot.subplots(1, 3, figsize=(12, 3.6), layout="constrained")
     most = max(one["workers"] for one in lines)
     for kind, name in KINDS.items():
         workers, walls = of(lines, kind, "strong")
@@ -42,7 +42,7 @@ def draw(lines: list[dict[str, Any]], target: Path) -> None:
     weak.axhline(1, color="k", linestyle="--", linewidth=1, label="ideal")
     weak.set(title="as much work for each worker", ylabel="time of one worker over time", xscale="log", ylim=(0, 1.15))
     labels = sorted((one for one in lines if (one["kind"], one["growth"]) == ("label", "strong")), key=_workers)
-    names = [name for name, spent in labels[0]["seconds"].items() if spent >= 0.5] if labels else []
+    names = [name for name, spent in labels[0]["seconds"].items() if spent >= 1] if labels else []
     for name in names:
         spent = [max(one["seconds"][name], 0.05) for one in labels]
         steps.plot([one["workers"] for one in labels], spent, "o-", label=name)
@@ -56,7 +56,7 @@ def draw(lines: list[dict[str, Any]], target: Path) -> None:
         axis.set(xlabel="workers", xticks=counts, xticklabels=[str(count) for count in counts])
         axis.minorticks_off()
         axis.grid(alpha=0.3)
-        axis.legend(fontsize=7)
+        axis.legend(fontsize=7, **({"loc": "center left", "bbox_to_anchor": (1, 0.5)} if axis is steps else {}))
     strong.set(yticks=counts, yticklabels=[str(count) for count in counts])
     figure.savefig(target, metadata={"Date": None})
 
