@@ -31,12 +31,36 @@ export const percent = (share) => `${Math.round(100 * share)} %`;
 export const plural = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
 export const KEYS = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "0"];
 
+// Small pictures are loaded two at a time: browsers have six connections to a server, and a decision must find one free.
+const MOST_LOADING = 2;
+const waiting = [];
+let loading = 0;
+
+function loadInTurn(image, address) {
+  if (loading < MOST_LOADING) begin(image, address);
+  else waiting.push([image, address]);
+}
+
+function begin(image, address) {
+  const done = () => {
+    loading -= 1;
+    while (loading < MOST_LOADING && waiting.length) {
+      const [next, at] = waiting.shift();
+      if (next.isConnected) begin(next, at); // else it is no longer shown
+    }
+  };
+  loading += 1;
+  image.onload = image.onerror = done;
+  image.src = address;
+}
+
 // An item as it stands in a grid or beside another: picture, text or name.
 export function face(store, row, { size = "small" } = {}) {
   const { kind, names, texts } = store.items;
   if (kind === "images") {
     const image = h("img", { alt: "", decoding: "async", draggable: false });
-    image.src = `picture/${size}/${row}`;
+    if (size === "small") loadInTurn(image, `picture/${size}/${row}`);
+    else image.src = `picture/${size}/${row}`;
     return image;
   }
   if (kind === "texts") return h("p", { className: "text" }, texts[row]);
