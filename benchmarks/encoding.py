@@ -5,8 +5,9 @@
 Made JPEG files of `side` x 3/4 `side` pixels go through EfficientNet-Lite0. Each round times, one after the other, the
 network alone on decoded images (onnxruntime, with a small batch on each core, and with all cores on one batch) and the
 whole road into an empty cache; rates are images a second, the best of the rounds, and each round is compared with the
-faster network. The same network in torch is timed once, where it is installed. Memory is the growth of the peak while
-the whole road runs over all files, and over a quarter of them. Prints one JSON object.
+faster network. The network's share of the road's processor time holds on a busy machine as well. The same network in
+torch is timed once, where it is installed. Memory is the growth of the peak while the whole road runs over all files,
+and over a quarter of them. Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -165,10 +166,15 @@ def measured(encoder: Encoder, side: int, count: int, rounds: int) -> dict[str, 
         items = images.read(Path(name))
         encoder.encode(pixels[:size])
         shared(pixels[:size])
+        shares = []
         for _ in range(rounds):
+            began = time.process_time()
             rates["by cores"].append(count / network_alone(encoder.encode, pixels, count))
+            of_network = time.process_time() - began
             rates["shared"].append(count / network_alone(shared, pixels[:size], count))
+            began = time.process_time()
             rates["whole"].append(count / whole_road(items, encoder))
+            shares.append(of_network / (time.process_time() - began))
         quarter = items.only(np.arange(count) < count // 4)
         memory = {
             f"{len(part)} images": peak_growth(lambda part=part: whole_road(part, encoder)) for part in (quarter, items)
@@ -181,6 +187,7 @@ def measured(encoder: Encoder, side: int, count: int, rounds: int) -> dict[str, 
         "network_per_second_shared_batches": max(rates["shared"]),
         "whole_road_per_second": max(rates["whole"]),
         "whole_road_to_faster_network_by_round": [a / b for a, b in zip(rates["whole"], alone, strict=True)],
+        "network_share_of_processor_time_by_round": shares,
         "peak_growth_mb": memory,
     }
 
