@@ -56,7 +56,7 @@ def same_weights(a, b):
     return all((a / name).read_bytes() == (b / name).read_bytes() for name in ("last.safetensors", "best.safetensors"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_killed_at_a_random_step_ends_with_the_same_weights(toy, undisturbed, tmp_path):
     """While it lives, no other process trains in its folder."""
     words = [sys.executable, "-c", PROGRAM, *map(str, (toy / "base", toy / "other", toy / "other.toml", tmp_path))]

@@ -94,6 +94,7 @@ def local(tmp_path_factory, blobs):
     return numbers(measured(folder / "local.sqlite", save(blobs, folder), *CELLS, workers=1))
 
 
+@pytest.mark.long
 def test_a_worker_killed_in_the_middle_is_survived_bit_for_bit(tmp_path, own, catalogue, local):
     first, second = own.worker(), own.worker()
     states = []

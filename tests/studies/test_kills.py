@@ -121,6 +121,7 @@ def until_stored(run, home, count):
         time.sleep(0.02)
 
 
+@pytest.mark.long
 def test_the_report_after_a_kill_is_that_of_an_undisturbed_run(folder):
     calm, harmed = folder("calm"), folder("harmed")
     finish_here(calm)
