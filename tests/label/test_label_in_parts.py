@@ -175,6 +175,7 @@ def test_a_bank_without_labels_is_refused(tmp_path: Path) -> None:
         label(tmp_path / "none")
 
 
+@pytest.mark.slow
 def test_a_saved_classifier_labels_a_bank_in_parts(tmp_path: Path) -> None:
     """`--save` keeps what was learnt from a sample; `--model` labels every row alone, as it does in memory."""
     bank, truth = made(tmp_path / "bank")

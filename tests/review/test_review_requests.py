@@ -12,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from review_server import Server, labels_of, made_photos
 
+pytestmark = pytest.mark.slow  # servers are started
+
 JSON = {"content-type": "application/json"}
 
 
