@@ -8,18 +8,12 @@ Validation classes alone; no novel class is read. Every chain sees the same epis
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+
+from choose_sinkshot import BANKS, ROOT
 
 from sinkshot import FeatureBank, Recipe, compare, evaluate, load
 
-ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "whitening-choice.md"
-BANKS = {
-    "CIFAR-FS WRN": "cifar-fs_wrn-28-10",
-    "CUB WRN": "cub_wrn-28-10",
-    "CIFAR-FS ResNet12": "cifar-fs_resnet12",
-    "CIFAR-FS ResNet18": "cifar-fs_resnet18",
-}
 SHRINKAGES = (3, 5, 10, 20, 40)
 KINDS = [
     *(Recipe(protocol, shot=shot, alpha=alpha)

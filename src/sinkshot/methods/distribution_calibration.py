@@ -68,7 +68,7 @@ def distribution_calibration(
     seed = whole("seed", seed, least=0)
     assert task.base is not None  # the registry asks for it
     if task.base not in _STATISTICS:
-        _STATISTICS[task.base] = base_statistics(task.base)
+        _STATISTICS[task.base] = class_statistics(task.base)
     statistics = _STATISTICS[task.base]
     refuse_negative(task.support, "support")
     refuse_negative(task.query, "query")
@@ -126,7 +126,7 @@ def calibrated(row: Floats, statistics: Statistics, neighbours: int, alpha: floa
     return mean, np.concatenate([factors[c] / len(nearest) ** 0.5 for c in nearest] + [shift])
 
 
-def base_statistics(base: FeatureBank) -> Statistics:
+def class_statistics(base: FeatureBank) -> Statistics:
     """Return mean and a factor of the covariance (ddof 1) of each base class."""
     means, factors = [], []
     for label in range(base.classes):

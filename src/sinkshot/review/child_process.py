@@ -48,7 +48,7 @@ class ChildProcess:
 
     def current_setup(self) -> Any:
         """Return what a process must know before its first question."""
-        raise NotImplementedError
+        raise NotImplementedError  # each process has its own
 
     def send(self, what: str, *arguments: Any) -> Future[Any]:
         """Ask, and return where the answer will be: its value, the error of the process, or ProcessEndedError."""
