@@ -118,7 +118,7 @@ def test_a_bank_without_base_means_gives_those_of_its_rows(tmp_path):
     extract(linear(5), plain(40), tmp_path / "all.safetensors")
     found = base_means_in(tmp_path / "all.safetensors", linear(5))
     rows = sinkshot.load(tmp_path / "all.safetensors").features
-    np.testing.assert_allclose(found[""], rows.mean(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(found[""], rows.mean(axis=0, dtype=np.float64), rtol=1e-6)
     np.savez(tmp_path / "all.npz", features=rows, labels=np.arange(40) % 2)
     np.testing.assert_array_equal(base_means_in(tmp_path / "all.npz", linear(5))["PE"], found["PE"])
     with pytest.raises(InputError, match="does not exist"):
