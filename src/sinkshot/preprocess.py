@@ -229,7 +229,7 @@ def refuse_negative(x: Array, what: str, first_row: int | NDArray[np.integer[Any
     number = first_row + row if isinstance(first_row, int) else first_row[row]
     raise NegativeFeatureError(
         f"the power step P needs features >= 0, and {what} {number}, column {column} is {value:.6g}. "
-        "Use the signed power Ps (as in PsEMnE), or leave P out."
+        "Use the signed power Ps (preprocess PsEMnE, on the command line --preprocess PsEMnE), or leave P out (EMnE)."
     )
 
 

@@ -216,6 +216,7 @@ class Result:
             Plain Python values.
         """
         recipe = self.recipe
+        drawn = {"dirichlet": {"alpha": recipe.alpha}, "long-tail": {"ratio": recipe.ratio}}
         answer: dict[str, Any] = {
             "method": self.method,
             "preprocess": self.preprocess,
@@ -224,6 +225,7 @@ class Result:
             "query": recipe.query,
             "episodes": self.episodes,
             "protocol": recipe.protocol,
+            **drawn.get(recipe.protocol, {}),
             "seed": recipe.seed,
             "accuracy": self.accuracy,
             "ci95": self.ci95,

@@ -66,8 +66,10 @@ def test_alpha_and_ratio_decide_how_unequal_query_sizes_are():
     for words in (("dirichlet",), ("dirichlet", "--alpha", "0.3"), ("long-tail",), ("long-tail", "--ratio", "3")):
         done = sinkshot("eval", BUNDLED, "--method", "ncm", "--protocol", *words, *QUICK, "--json")
         assert done.returncode == 0, done.stderr
-        found[words] = json.loads(done.stdout)["accuracy"]
-    assert len(set(found.values())) == 4
+        found[words] = json.loads(done.stdout)
+    assert len({answer["accuracy"] for answer in found.values()}) == 4
+    assert [answer.get("alpha") for answer in found.values()] == [2, 0.3, None, None]
+    assert [answer.get("ratio") for answer in found.values()] == [None, None, 10, 3]
     done = sinkshot("eval", BUNDLED, "--method", "ncm", "--protocol", "dirichlet", "--alpha", "0.3", *QUICK)
     assert "dirichlet (alpha 0.3), seed 0" in done.stdout
 

@@ -220,6 +220,10 @@ def test_the_report_tells_sizes_agreement_and_rejections():
     assert np.all(np.abs(report.class_sizes - [120, 30, 30]) < 15)
     assert (report.class_size_errors >= 0).all()
     assert abs(report.rejected - 40 / 220) < 0.1
+    lines = str(report).splitlines()
+    assert lines[0] == f"rows: {len(x)}, of which 18 have a label"
+    assert f"rejected: {report.rejected:.1%}" in lines
+    assert lines[-1].startswith("estimated class sizes: ")
 
 
 def test_labels_that_contradict_the_answer_are_told():
@@ -320,5 +324,5 @@ def test_suggest_refuses_rows_that_are_not_finite_and_a_classifier_without_rows(
     x[3, 2] = np.nan
     with pytest.raises(InputError, match="row 3"):
         FewShotClassifier().suggest(2, X=x)
-    with pytest.raises(NotFittedError):
+    with pytest.raises(NotFittedError, match="give X=pool"):
         FewShotClassifier().suggest(2)

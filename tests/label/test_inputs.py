@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from safetensors.numpy import save_file
 
+from sinkshot.cli.label import _print_next as print_next
 from sinkshot.errors import InputError
 from sinkshot.label import inputs
 from sinkshot.label.run import label
@@ -137,3 +138,9 @@ def test_a_missing_column_is_told_with_the_nearest_name(tmp_path):
     (tmp_path / "a.csv").write_text("sentence,label\nhello,x\n")
     with pytest.raises(InputError, match="did you mean 'sentence'"):
         inputs.read(tmp_path / "a.csv", text="sentense")
+
+
+def test_the_command_shows_the_beginning_of_texts_to_label_next(capsys):
+    print_next(["7", "8"], {"7": "where is my parcel, which I ordered three weeks ago and paid for at once"})
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["7  where is my parcel, which I ordered three weeks ago and ...", "8"]

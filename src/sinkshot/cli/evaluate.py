@@ -160,11 +160,16 @@ def notes(results: list[Result], preprocess: str | None) -> list[str]:
     own = {r.method: registry.get(r.method) for r in results}
     taken = [note for r in results for note in r.notes]
     return taken + [
-        f"{r.method}: {own[r.method].preprocess} needs the mean of the base classes, which is unknown; "
+        f"{r.method}: {wanted(own[r.method])} the mean of the base classes, which is unknown; "
         f"{r.preprocess or 'no preprocessing'} is used instead. Give --base FEATURES to use it."
         for r in results
         if preprocess is None and r.preprocess not in (own[r.method].preprocess, own[r.method].with_base)
     ]
+
+
+def wanted(method: registry.Method) -> str:
+    """Name the chains that a method would use if base classes were known."""
+    return f"{method.with_base} and {method.preprocess} need" if method.with_base else f"{method.preprocess} needs"
 
 
 def show(results: list[Result], as_json: bool, remarks: list[str], several: bool) -> None:

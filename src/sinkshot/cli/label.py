@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -106,7 +108,8 @@ def label(  # long: one parameter for each option
     if as_json:
         print_json(found.summary)
     else:
-        _print(found.summary, target)
+        texts = dict(zip(found.items.names, found.items.texts, strict=True)) if found.items.texts else {}
+        _print(found.summary, target, texts)
 
 
 def _review(source: str, **options: Any) -> None:
@@ -136,12 +139,11 @@ def _encoder_options(size: int | None, mean: str | None, std: str | None) -> dic
     return options
 
 
-def _print(summary: dict[str, Any], target: str) -> None:
-    """Print the classes with their counts, and where the results are."""
+def _print(summary: dict[str, Any], target: str, texts: Mapping[str, str]) -> None:
+    """Print the classes with their counts, and where the results are; `texts` are shown behind their ids."""
     if "classes" not in summary:
         say("no item has a label yet. Label these first, a few of each class, and run the same command again:")
-        for name in summary["next"]:
-            out().print(name)
+        _print_next(summary["next"], texts)
         say(f"to fill in: {target}/labels.csv, report: {target}/report.html")
         return
     from rich.table import Table
@@ -155,12 +157,18 @@ def _print(summary: dict[str, Any], target: str) -> None:
     for warning in summary["warnings"]:
         say(f"warning: {warning}")
     if summary["suspicious"]:
-        say(f"{len(summary['suspicious'])} given labels look wrong; report.html shows them.")
+        say(f"{len(summary['suspicious'])} given labels may be wrong; report.html shows them.")
     if summary["left_out"]:
         say(f"{summary['left_out']:,} things were left out; summary.json names them.")
     where = f"{target}/answers/*.parquet" if "parts" in summary else f"{target}/labels.csv"
     say(f"labels: {where}, report: {target}/report.html")
     if summary["next"]:
         say("Label these next, the most useful first:")
-        for name in summary["next"]:
-            out().print(name)
+        _print_next(summary["next"], texts)
+
+
+def _print_next(names: Sequence[str], texts: Mapping[str, str]) -> None:
+    """Print the items to label, a line each, with the beginning of their text if they have one."""
+    for name in names:
+        beginning = textwrap.shorten(texts[name], 60, placeholder=" ...") if name in texts else ""
+        out().print(f"{name}  {beginning}".rstrip())

@@ -49,6 +49,24 @@ class FitReport:
     rejected: float
     warnings: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        """Return the report as a few lines of text."""
+        shares = {
+            "leave-one-out accuracy of labelled rows": self.leave_one_out,
+            "agreement with nearest class means": self.agreement,
+            "mean confidence": self.confidence,
+            "rejected": self.rejected,
+        }
+        sizes = zip(self.class_sizes, self.class_size_errors, strict=True)
+        return "\n".join(
+            [
+                f"rows: {self.rows:,}, of which {self.labelled:,} have a label",
+                *(f"{name}: {share:.1%}" for name, share in shares.items() if share is not None),
+                "estimated class sizes: " + ", ".join(f"{size:,.0f} ± {error:,.0f}" for size, error in sizes),
+                *(f"warning: {warning}" for warning in self.warnings),
+            ]
+        )
+
 
 def nearest_mean_answers(rows: Floats, codes: NDArray[np.int64], way: int) -> tuple[NDArray[np.int64], float | None]:
     """Classes [n] by the nearest mean of the labelled rows, and the leave-one-out accuracy of those.
