@@ -328,7 +328,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Row numbers; fewer than `n` if fewer rows are unlabelled.
         """
         if X is None:
-            check_is_fitted(self, "_pool", msg="suggest needs a pool: call fit (loaded models have none) or give X=pool")
+            check_is_fitted(self, "_pool", msg="suggest needs a pool: call fit, or give X=pool (after load, too)")
             pool = self._pool
         else:
             x = check_array(X, input_name="X", **FORM)
