@@ -1,7 +1,8 @@
 """Compare the road in parts with that in memory, and numbers of workers with each other.
 
 Labels (most probable classes) of a pool in parts are compared with those in memory: given the graph of the parts, and
-with the exact graph. Answers of 1, 2, 4 workers and of threads on the same parts must be the same bits.
+with the exact graph. Answers of 1, 2, 4 workers and of threads on the same parts must be the same bits. Workers read
+the sources when they start, this process read them before: if they change meanwhile, it ends.
 
     python tools/compare_parts.py work --rows 100000
 """
@@ -35,6 +36,9 @@ from sinkshot.parted.neighbours import neighbour_graph
 from sinkshot.parted.pool import PartedPool
 from sinkshot.parted.solve import solve
 from sinkshot.settings.sinkshot import SETTINGS
+from sinkshot.workers import package_version
+
+VERSION = package_version()
 
 
 def collected(array: PartedArray, pool: PartedPool, rows: int) -> np.ndarray:
@@ -60,6 +64,8 @@ def graph_in_memory(pool: PartedPool, work: folders.WorkFolder, labels: np.ndarr
 
 def in_parts(path: Path, workers: int | None, with_graph: bool) -> tuple[Any, ...]:
     """Return probabilities, unknown, seconds, the chain and, where asked for, the graph."""
+    if package_version() != VERSION:
+        sys.exit("the sources were edited since this began; start it again.")
     rows = rows_of_bank(str(path))
     began = time.monotonic()
     with folders.work_folder(path.parent / "cache", workers, None) as work:

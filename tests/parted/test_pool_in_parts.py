@@ -222,11 +222,11 @@ def test_answers_do_not_depend_on_the_parts_of_the_bank(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("processes", [2, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("processes", [2, *(pytest.param(count, marks=pytest.mark.long) for count in (1, 4))])
 def test_answers_do_not_depend_on_the_workers(
     codes: np.ndarray, features: PartedFeatures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int
 ) -> None:
-    """Threads of this process, one process and two give the same bits."""
+    """Threads of this process, and one, two or four processes, give the same bits."""
     pytest.importorskip("distributed")
     monkeypatch.setattr(pool, "PART_ROWS", (700, 700))
     monkeypatch.setattr("sinkshot.kernels.landmarks.LANDMARKS", 2_000)  # both kinds of rows

@@ -92,8 +92,7 @@ class WorkFolder:
         if size is not None and size <= SMALL:
             results = [function(job) for job in jobs]
         elif self.client is None or (size is not None and size <= MEDIUM * cores()):
-            with ONE_BLAS_THREAD:
-                results = list(self._told(shown, in_order(function, jobs, cores()), len(jobs)))
+            results = list(self._told(shown, in_order(function, jobs, cores()), len(jobs)))
         elif not shown:
             results = together(self.client, _OneThread(function), jobs)
         else:
@@ -156,6 +155,8 @@ def work_folder(
 ) -> Iterator[WorkFolder]:
     """Yield a folder for a run, which is removed at the end, and its workers.
 
+    Meanwhile BLAS has one thread here, as on workers: the last bits of a product depend on how threads divide it.
+
     Parameters
     ----------
     parent : Path
@@ -168,7 +169,8 @@ def work_folder(
     with room_is_said(parent):
         parent.mkdir(parents=True, exist_ok=True)
         made = TemporaryDirectory(prefix=".sinkshot-work-", dir=parent, ignore_cleanup_errors=True)
-    with made as path, crew(workers, scheduler, package_version() if scheduler else "") as client:
+    version = package_version() if scheduler else ""
+    with made as path, ONE_BLAS_THREAD, crew(workers, scheduler, version) as client:
         yield WorkFolder(Path(path).resolve(), client, progress)
 
 
