@@ -15,9 +15,10 @@ import pytest
 from html_page import Page
 from toy_outcomes import EPISODES, HERE, HOSTILE, cell, odd, odd_study, outcome_of, stored
 
+from sinkshot.episodes import Recipe
 from sinkshot.errors import InputError
 from sinkshot.report.export import flat
-from sinkshot.report.pairs import match, meetings
+from sinkshot.report.pairs import Meeting, match, meetings
 from sinkshot.report.studies import Report, write_report
 from sinkshot.studies.claims import judge
 from sinkshot.studies.run import RunResult
@@ -112,7 +113,7 @@ def test_an_outcome_without_any_study_has_a_page_too(tmp_path: Path) -> None:
     write_report(tmp_path, outcome_of([], {}, {}))
     text = words(Page(tmp_path / "index.html"))
     assert "0 of 0" in text
-    assert "The measured cells say nothing about them" in text
+    assert "Measured here" in text
 
 
 # --- the page as a file ---------------------------------------------------------------------------------------------
@@ -315,10 +316,39 @@ def test_settings_meet_on_the_same_episodes(page: Page) -> None:
         ("ncm E", "ncm PE"),
     ]
     assert [recipe.shot for recipe in meeting.recipes] == [1, 5]
+    assert meeting.heads == ["5-way 1-shot", "5-way 5-shot"]
     third = lines[2].matches[1]
     assert third == match(results[cell("ncm", 5, "PE")].per_episode, results[cell("bms", 5, "PEMnE")].per_episode)
     assert third.wins + third.ties + third.losses == EPISODES
     assert third.standing == "below"
+
+
+def test_heads_of_differences_tell_their_recipes_apart() -> None:
+    def heads(*recipes: Recipe) -> list[str]:
+        return Meeting(HERE, recipes, ()).heads
+
+    one = Recipe(shot=5)
+    unequal = replace(one, protocol="dirichlet")
+    assert heads(one, unequal, replace(unequal, alpha=0.7)) == [
+        "5-way 5-shot",
+        "5-way 5-shot, dirichlet (alpha 2)",
+        "5-way 5-shot, dirichlet (alpha 0.7)",
+    ]
+    assert heads(one, replace(one, query=5)) == ["5-way 5-shot, 15 queries", "5-way 5-shot, 5 queries"]
+    assert heads(one, replace(one, seed=1)) == ["5-way 5-shot, seed 0", "5-way 5-shot, seed 1"]
+    assert heads(one, replace(one, protocol="official")) == ["5-way 5-shot, balanced", "5-way 5-shot, official"]
+
+
+def test_the_best_setting_is_the_best_on_average_and_is_called_so(tmp_path: Path) -> None:
+    means = {("bms", 1): 82.0, ("bms", 5): 70.0, ("ncm", 1): 80.0, ("ncm", 5): 79.0}
+    cells = {cell(method, shot, "E"): mean for (method, shot), mean in means.items()}
+    rows = tuple(Row("", (Entry(of),)) for of in cells)
+    study = Study("s", "s", "table", sheets=(Sheet("", (Column(""),), rows),))
+    results = {of: stored(of, mean, seed) for seed, (of, mean) in enumerate(cells.items())}
+    write_report(tmp_path, outcome_of([study], results, {}))
+    text = words(Page(tmp_path / "index.html"))
+    assert "ncm E best on average" in text
+    assert "largest mean accuracy over its columns" in text
 
 
 def test_paired_differences_stand_on_the_page(page: Page, report: Report) -> None:

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,8 @@ def test_a_caption_says_once_what_study_and_sheet_are_both_called() -> None:
     sheet = Sheet("Birds", (Column("1-shot"),), (Row("NCM", (Entry(one),)),))
     study = Study("birds", "Birds", "table", "", "", (sheet,))
     assert "\\caption{Birds. Percent" in latex_tables([study], {one: stored(one, 80.0, 0)})
+    longer = replace(study, sheets=(replace(sheet, label="Birds, pixels"),))
+    assert "\\caption{Birds, pixels. Percent" in latex_tables([longer], {one: stored(one, 80.0, 0)})
 
 
 def test_two_studies_of_one_name_have_labels_of_their_own() -> None:
@@ -215,6 +218,24 @@ def test_differences_have_intervals_and_corrected_p_values(folder: Path, outcome
     assert far
     assert all(float(line["p_holm"]) < 1e-6 for line in far)
     assert "\\label{tab:differences-1}" in (folder / "tables.tex").read_text(encoding="utf-8")
+
+
+def test_differences_under_unequal_sizes_have_heads_and_columns_of_their_own(tmp_path: Path) -> None:
+    balanced = [cell(chain="E"), cell("bms", chain="E")]
+    unequal = [replace(of, recipe=replace(of.recipe, protocol="dirichlet", alpha=0.7)) for of in balanced]
+    rows = tuple(Row(one.method, (Entry(one), Entry(other))) for one, other in zip(balanced, unequal, strict=True))
+    study = Study("s", "s", "table", sheets=(Sheet("", (Column("balanced"), Column("unequal")), rows),))
+    results = {of: stored(of, 80.0 + seed, seed) for seed, of in enumerate((*balanced, *unequal))}
+    write_report(tmp_path, outcome_of([study], results, {}))
+    source = (tmp_path / "tables.tex").read_text(encoding="utf-8")
+    assert "Setting & against & 5-way 1-shot & 5-way 1-shot, dirichlet (alpha 0.7) \\\\" in source
+    assert "| 5-way 1-shot | 5-way 1-shot, dirichlet (alpha 0.7) |" in (tmp_path / "report.md").read_text(
+        encoding="utf-8"
+    )
+    for name in ("cells.csv", "differences.csv"):
+        with (tmp_path / name).open(newline="", encoding="utf-8") as file:
+            told = {(line["protocol"], line["alpha"], line["ratio"]) for line in csv.DictReader(file)}
+        assert told == {("balanced", "", ""), ("dirichlet", "0.7", "")}
 
 
 def test_every_work_that_is_cited_is_in_the_bibliography(folder: Path) -> None:

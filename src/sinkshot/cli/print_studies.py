@@ -84,11 +84,17 @@ def _missing_files(studies: Sequence[Study], catalogue: Catalogue) -> list[str]:
 # --- results ---------------------------------------------------------------------------------------------------
 
 
+def _of_a_paper(study: Study) -> bool:
+    """Whether a study has values of a paper."""
+    return any(entry.paper is not None for sheet in study.sheets for row in sheet.rows for entry in row.entries)
+
+
 def print_tables(outcome: RunResult) -> None:
     """Print the measured numbers of every sheet, with the paper's in brackets if it is of the same bank."""
     console = out()
     console.print(
-        "In percent ± 95 % CI half-width, accuracy unless a table names another metric; a paper's values in brackets."
+        "In percent ± 95 % CI half-width, accuracy unless a table names another metric"
+        + ("; a paper's values in brackets." if any(map(_of_a_paper, outcome.studies)) else ".")
     )
     for study in outcome.studies:
         for sheet in study.sheets if study.kind != "leaderboard" else ():

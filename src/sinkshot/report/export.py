@@ -52,6 +52,8 @@ class Record:
     coordinates: int | None = None
     selections: int | None = None
     protocol: str | None = None
+    alpha: float | None = None  # of `dirichlet`
+    ratio: float | None = None  # of `long-tail`
     way: int | None = None
     shot: int | None = None
     query: int | None = None
@@ -112,10 +114,19 @@ def _settings(cell: Cell) -> dict[str, Any]:
     return {
         **{name: getattr(bank, name) for name in ("data_set", "split", "trained_on", "coordinates", "selections")},
         **{name: getattr(recipe, name) for name in ("protocol", "way", "shot", "query", "episodes", "seed")},
+        **_query_sizes(recipe),
         "backbones": "+".join(bank.backbones),
         "method": cell.method,
         "preprocess": cell.preprocess,
         "hyper": json.dumps(dict(cell.hyper), default=str),
+    }
+
+
+def _query_sizes(recipe: Recipe) -> dict[str, float | None]:
+    """Return the parameters of query sizes, None where the protocol does not use them."""
+    return {
+        "alpha": recipe.alpha if recipe.protocol == "dirichlet" else None,
+        "ratio": recipe.ratio if recipe.protocol == "long-tail" else None,
     }
 
 
@@ -140,9 +151,12 @@ class DifferenceRecord:
     setting: str
     against: str
     protocol: str
+    alpha: float | None  # of `dirichlet`
+    ratio: float | None  # of `long-tail`
     way: int
     shot: int
     query: int
+    seed: int
     episodes: int
     difference: float
     ci95: float
@@ -170,9 +184,11 @@ def _difference(meeting: Meeting, line: Line, recipe: Recipe, match: Match, p_ho
         setting=str(line.setting),
         against=str(line.against),
         protocol=recipe.protocol,
+        **_query_sizes(recipe),
         way=recipe.way,
         shot=recipe.shot,
         query=recipe.query,
+        seed=recipe.seed,
         episodes=match.wins + match.ties + match.losses,
         difference=match.difference,
         ci95=match.ci95,

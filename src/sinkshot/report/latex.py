@@ -112,7 +112,7 @@ def _length(place: TableCell) -> int:
 
 
 def _caption(study: Study, sheet: Sheet, lines: Sequence[Sequence[TableCell]]) -> str:
-    parts = [escape(", ".join(dict.fromkeys(filter(None, (study.title, sheet.label))))) + "."]
+    parts = [escape(_named(study.title, sheet.label)) + "."]
     parts.append("Percent, with 95\\,\\% CI half-widths.")
     if any(place.best for line in lines for place in line):
         tied = any(place.tied for line in lines for place in line)
@@ -124,6 +124,16 @@ def _caption(study: Study, sheet: Sheet, lines: Sequence[Sequence[TableCell]]) -
     if sheet.elsewhere:
         parts.append(f"The paper's values are for {escape(sheet.elsewhere)}.")
     return " ".join(parts)
+
+
+def _named(title: str, label: str) -> str:
+    """Return title of a study and label of a sheet, without a repetition.
+
+    >>> _named("Digits", "Digits, pixels"), _named("Digits", "pixels"), _named("Digits", "Digits")
+    ('Digits, pixels', 'Digits, pixels', 'Digits')
+    """
+    within = f"{label},".startswith(f"{title},")
+    return label if within else ", ".join(filter(None, (title, label)))
 
 
 def _groups(columns: Sequence[Column], heads: int) -> Iterator[str]:
@@ -185,7 +195,7 @@ def latex_differences(found: Iterable[Meeting]) -> str:
 def _differences(number: int, meeting: Meeting) -> str:
     lines = [line for lines in meeting.methods for line in lines if line.against]
     adjusted = holm_of_meeting(meeting)
-    heads = ["Setting", "against", *(f"{r.way}-way {r.shot}-shot" for r in meeting.recipes)]
+    heads = ["Setting", "against", *meeting.heads]
     written = [
         "\\begin{table*}[t]",
         "\\centering\\footnotesize",

@@ -31,9 +31,8 @@ def escape(text: str) -> str:
 def markdown_report(report: Report, outcome: RunResult) -> str:
     """Return the whole report; measured times are under its last heading."""
     parts = [
-        "# Methods on the same episodes"
-        if report.boards
-        else f"# Measured here, beside the paper\n\n{_summary(report)}",
+        f"# {escape(report.heading)}",
+        *([] if report.boards else [_summary(report)]),
         *_claims(report),
         *(part for section in report.sections for part in _section(section)),
         *_meetings(report),
@@ -49,12 +48,17 @@ def markdown_report(report: Report, outcome: RunResult) -> str:
 
 def _summary(report: Report) -> str:
     tally, verdicts = report.tally, report.verdicts
+    measured = f"{len(report.measured)} of {len(report.cells)} cells are measured."
+    claims = (
+        f"{verdicts['holds']} claims hold, {verdicts['does not hold']} do not, {verdicts['undecided']} are undecided."
+    )
+    if not report.printed:
+        known = [measured, claims] if report.told else [measured]
+        return " ".join(known) + "\n\nNumbers are percent ± 95 % CI half-width."
     return (
-        f"{len(report.measured)} of {len(report.cells)} cells are measured. {tally.judged} can be compared with "
+        f"{measured} {tally.judged} can be compared with "
         f"the paper: {tally.level} agree, {tally.above} are above its value, {tally.below} below and "
-        f"{tally.undecided} undecided. "
-        f"{verdicts['holds']} claims hold, {verdicts['does not hold']} do not, {verdicts['undecided']} are "
-        "undecided.\n\n"
+        f"{tally.undecided} undecided. {claims}\n\n"
         "Numbers are percent ± 95 % CI half-width: **ours**, the paper's, and the difference. ≈ agrees: the "
         f"difference, with its interval, is within {MARGIN:g} percentage point. ▲ above, ▼ below: it is not, and the "
         "interval excludes zero. ? undecided: more episodes would tell."
@@ -67,7 +71,7 @@ def _claims(report: Report) -> Iterator[str]:
             [section.study.where, judgement.claim.text, judgement.sheet, judgement.verdict, judgement.evidence]
             for section, judgement in report.told
         ]
-        yield "## What the paper claims"
+        yield f"## {report.claims_heading}"
         yield _table(["Where", "Claim", "On", "Verdict", "Evidence"], [map(escape, row) for row in rows], 5)
 
 
@@ -170,10 +174,14 @@ def _gaussianity(facts: Mapping[str, Any]) -> str:
 def _meetings(report: Report) -> Iterator[str]:
     if report.meetings:
         yield "## On the same episodes"
-        yield "Percentage points ± 95 % CI half-width, and the episodes won / tied / lost."
+        yield (
+            "Percentage points ± 95 % CI half-width, and the episodes won / tied / lost. The best setting of each "
+            "method is compared with the best of all, its other settings with its best; best is the largest mean "
+            "accuracy over its columns."
+        )
     for meeting in report.meetings:
         yield f"### {escape(str(meeting.bank))}"
-        heads = ["Setting", "Against", *(f"{recipe.way}-way {recipe.shot}-shot" for recipe in meeting.recipes)]
+        heads = ["Setting", "Against", *map(escape, meeting.heads)]
         lines = [line for lines in meeting.methods for line in lines if line.against]
         yield _table(heads, [[str(line.setting), str(line.against), *map(_match, line.matches)] for line in lines], 2)
 

@@ -73,7 +73,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Line:
-    """A setting compared with another; the best of all has no other."""
+    """A setting compared with another; the best on average over the recipes has no other."""
 
     setting: Setting
     against: Setting | None
@@ -82,17 +82,30 @@ class Line:
 
 @dataclass(frozen=True)
 class Meeting:
-    """All settings on one bank and the same episodes, by method, best first."""
+    """All settings on one bank and the same episodes, by method, the best on average first."""
 
     bank: BankKey
     recipes: tuple[Recipe, ...]
     methods: tuple[tuple[Line, ...], ...]
 
+    @property
+    def heads(self) -> list[str]:
+        """The recipes as column heads; query, seed and protocol stand there only if two heads would be the same."""
+        heads = [f"{recipe.way}-way {recipe.shot}-shot" for recipe in self.recipes]
+        usual = ("balanced", "official")
+        heads = [h if r.protocol in usual else f"{h}, {r.drawn_by}" for h, r in zip(heads, self.recipes, strict=True)]
+        for text in ("{0.query} queries", "{0.protocol}", "seed {0.seed}", "{0.episodes:,} episodes"):
+            told = {text.format(recipe) for recipe in self.recipes}
+            if len(told) > 1 and len(set(heads)) < len(heads):
+                heads = [f"{head}, {text.format(recipe)}" for head, recipe in zip(heads, self.recipes, strict=True)]
+        return heads
+
 
 def meetings(studies: Iterable[Study], results: Mapping[Cell, StoredResult]) -> list[Meeting]:
     """Compare the measured cells of all tables that share bank and recipe.
 
-    The best setting of a method is compared with the best of all, its other settings with its best.
+    The best setting of a method is compared with the best of all, its other settings with its best. Best is what has
+    the largest mean accuracy over the recipes.
     """
     cells = [cell for study in studies if study.kind == "table" for cell in study.cells() if cell in results]
     banks = dict.fromkeys(cell.bank for cell in cells)

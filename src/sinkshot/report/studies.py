@@ -195,6 +195,25 @@ class Report:
         return bool(kinds) and kinds <= {"leaderboard", "calibration", "label-curves"}
 
     @property
+    def printed(self) -> bool:
+        """Whether a study has values of a paper, or is one of the paper's."""
+        return self.of_paper or any(shown.printed for section in self.sections for shown in section.sheets)
+
+    @property
+    def heading(self) -> str:
+        """The title of the page: the study's own, if there is one study without values of a paper."""
+        if self.boards:
+            return "Methods on the same episodes"
+        if self.printed:
+            return "Measured here, beside the paper"
+        return self.sections[0].study.title if len(self.sections) == 1 else "Measured here"
+
+    @property
+    def claims_heading(self) -> str:
+        """The title over the claims of all studies."""
+        return "What the paper claims" if self.of_paper else "Claims"
+
+    @property
     def told(self) -> list[tuple[Section, Judgement]]:
         """Judgements of sheets on which something was measured."""
         return [(section, judgement) for section in self.sections for judgement in section.told]
