@@ -139,6 +139,7 @@ def test_help_has_an_example_and_names_values_in_words_for_every_command():
         shown = sinkshot(command.name, "--help").stdout
         assert "Example: sinkshot" in shown
         assert not re.search(r"<[\w\[\]]+>|\b(TEXT|INTEGER|FLOAT)\b", shown)
+        assert not re.search(r"[{}]", shown.splitlines()[0])  # they would look like a choice
 
 
 @pytest.mark.slow

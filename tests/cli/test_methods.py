@@ -152,6 +152,11 @@ def test_a_few_are_compared_in_pairs_and_many_with_one(blobs, count):
         assert pairs == [(name, "bms") for name in ("ncm", "matching", "kmeans", "soft-kmeans", "paddle")]
 
 
+def test_methods_with_a_comma_get_the_advice_to_repeat_the_option():
+    with pytest.raises(InputError, match="repeat the option: --method A --method B"):
+        package.methods.get("sinkshot,bms")
+
+
 def test_switches_are_read_as_such():
     assert hyper_parameters(["laplacianshot"], ["rectify=false"]) == {"laplacianshot": {"rectify": False}}
     with pytest.raises(InputError, match="did you mean"):

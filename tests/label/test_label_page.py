@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
 from colour_photos import COLOURS, mean_colours, paint
 
+from sinkshot.label.classifier import Answers
+from sinkshot.label.page_figures import panels
 from sinkshot.label.run import label
 
 FIRST_PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
@@ -65,6 +69,17 @@ def test_every_class_is_reached_from_the_top(pages, browser_page):
         assert page.locator(link.get_attribute("href")).count() == 1
     assert "wrong.png" in page.locator("section[aria-labelledby=suspicious]").text_content()
     assert "notes.txt" in page.locator("section[aria-labelledby=left-out]").text_content()
+
+
+@pytest.mark.parametrize("count", [3, 18])
+def test_the_histogram_of_a_small_pool_counts_in_whole_items(count):
+    sure = np.column_stack([np.full(count, 0.98), np.full(count, 0.02)])
+    answers = Answers(("a", "b"), sure, np.zeros(count), ("a",) * count, ("predicted",) * count, (), (), None)
+    features = np.random.default_rng(0).random((count, 4))
+    histogram, _ = panels("texts", features, answers, np.ones(count, dtype=bool))
+    ticks = re.findall(r">([\d.]+)</text>", histogram.svg)
+    assert len(ticks) > 2
+    assert not [tick for tick in ticks if "." in tick]
 
 
 @pytest.mark.timing

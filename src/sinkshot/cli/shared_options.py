@@ -20,6 +20,10 @@ _IN_WORDS = {"int": "N", "float": "NUMBER", "str": "NAME", "INTEGER": "N", "FLOA
 class Command(TyperCommand):
     """A subcommand whose help shows `N`, `NAME` or `PATH` where typer shows a Python type."""
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the words of the usage line; a required argument has no braces, which look like a choice."""
+        return [re.sub(r"^\{(\w+)\}$", r"\1", piece) for piece in super().collect_usage_pieces(ctx)]
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments and the options."""
         for title, kind in (("Arguments", "argument"), ("Options", "option")):

@@ -25,6 +25,7 @@ def panels(kind: str, features: NDArray[Any], answers: Answers, predicted: NDArr
         axes.hist(answers.confidence[predicted], bins=np.linspace(0, 1, 21), color=SERIES[0], rwidth=0.92)
         axes.set_xlim(0, 1)
         axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
+        axes.yaxis.get_major_locator().set_params(integer=True)  # items come in whole numbers
         axes.set_xlabel("confidence")
         axes.set_ylabel(kind)
         axes.grid(axis="y")

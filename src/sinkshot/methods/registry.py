@@ -296,6 +296,8 @@ def get(name: str) -> Method:
         load_entry_points()
     if name not in METHODS:
         advice = "For a method of your own, name its file: --plugin FILE.py; in Python, import it first."
+        if "," in name:
+            advice = "For several methods, repeat the option: --method A --method B."
         raise unknown_name("method", name, METHODS, advice)
     return METHODS[name]
 
