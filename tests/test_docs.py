@@ -202,6 +202,22 @@ def test_the_studies_page_shows_a_study_that_runs_and_banks_that_are_found(tmp_p
     assert [one.verdict for one in judge(roots, outcome.results)] == ["holds"]
 
 
+@pytest.mark.slow
+def test_the_guide_makes_a_latex_table_of_own_features(tmp_path, monkeypatch):
+    page = "docs/guide/researcher.md"
+    (study,), (features,) = blocks(page, "toml"), [block for block in python_blocks(page) if "np.savez" in block]
+    monkeypatch.chdir(tmp_path)
+    exec(features, {})
+    (tmp_path / "own.toml").write_text(study, encoding="utf-8")
+    (line,) = re.findall(r"^    (sinkshot reproduce --study own[^\n]+)", (ROOT / page).read_text("utf-8"), re.MULTILINE)
+    words = [sys.executable, "-m", *shlex.split(line), "--episodes", "20"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    tables = (tmp_path / "sinkshot-report" / "tables.tex").read_text(encoding="utf-8")
+    assert "Method & 1-shot & 5-shot & 5-shot, unequal" in tables
+    assert "\\label{tab:differences-1}" in tables
+
+
 def test_the_studies_page_names_every_key_rule_and_option():
     page = (ROOT / "docs" / "studies.md").read_text()
     known = {*parse._STUDY, *parse._SHEET, *parse._MEASURED, *parse._COLUMN, *parse._ROW, *claims.RULES}

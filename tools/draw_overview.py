@@ -57,7 +57,7 @@ def draw(file: Path) -> None:
     _points(axes[1], places, COLOURS[found], labelled, truth)
     axes[1].set_title(f"labelled: {100 * accuracy:.0f} % correct")
     names, values = zip(*table(), strict=True)
-    colours = [COLOURS[1] if name.startswith("BMS") else (0.4, 0.43, 0.47) for name in names]
+    colours = [COLOURS[1] if name.startswith(("BMS", "SinkShot")) else (0.4, 0.43, 0.47) for name in names]
     axes[2].scatter(values, names, c=colours, s=55)
     for name, value in zip(names, values, strict=True):
         axes[2].annotate(f"{value:.1f}", (value, name), xytext=(8, 0), textcoords="offset points", va="center")
