@@ -213,6 +213,7 @@ def test_what_cannot_work_is_refused_before_anything_is_written(toy, tmp_path):
 
 FULL = """
 import resource, sys
+sys.dont_write_bytecode = True  # it would be truncated, and fail in other processes
 from sinkshot.cli import main
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))

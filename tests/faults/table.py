@@ -82,7 +82,12 @@ _ANY = frozenset({0, 1, 2})
 FAULTS = {
     "killed": Fault("SIGKILL in the middle", frozenset({0, -9}), send="SIGKILL"),
     "terminated": Fault("SIGTERM in the middle", frozenset({0, 143, -15}), send="SIGTERM"),
-    "full-disk": Fault("no file may grow beyond 2,000 bytes", _ANY, limits={"RLIMIT_FSIZE": 2000}),
+    "full-disk": Fault(
+        "no file may grow beyond 2,000 bytes",
+        _ANY,
+        limits={"RLIMIT_FSIZE": 2000},
+        environment={"PYTHONDONTWRITEBYTECODE": "1"},  # Python would keep truncated bytecode, which fails ever after
+    ),
     "full-output": Fault("standard output is a full device", frozenset({1}), redirect=">/dev/full"),
     "read-only": Fault("the working folder is read-only", frozenset({0, 2}), read_only=True),
     "no-stdin": Fault("standard input is closed", frozenset({0}), redirect="<&-"),

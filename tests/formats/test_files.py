@@ -128,6 +128,7 @@ def test_a_save_that_cannot_be_is_an_input_error(tmp_path):
 
 FULL_DISK = """
 import resource, sys
+sys.dont_write_bytecode = True  # it would be truncated, and fail in other processes
 import numpy as np
 from sinkshot.bank import FeatureBank
 from sinkshot.errors import InputError

@@ -106,7 +106,7 @@ def test_close_neighbours_of_some_episodes_spread_further_as_in_the_reference():
 def test_equal_rows_and_rows_without_neighbours_are_answered_as_by_the_reference():
     rng = np.random.default_rng(1)
     rows = np.zeros((40, 24))
-    rows[:30] = rng.random((3, 24))[np.arange(30) % 3]  # ten copies of three rows: ties
+    rows[:30] = rng.integers(0, 9, (3, 24))[np.arange(30) % 3] / 8  # ten copies of three rows: ties, exact in any order
     rows[30:34] = np.eye(24)[:4] - 0.5 * np.eye(24)[4:8]  # near to few
     rows[36:] = -rows[:4]  # zero rows before, then rows that point away from all others
     support = np.int32([[0, 1, 2]])
