@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from optional_packages import need
 from PIL import Image
 
 from sinkshot import InputError, load
@@ -22,7 +23,7 @@ from sinkshot.backbones import datasets
 from sinkshot.encoders.extract_parts import EncoderChoice, extract_parts
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("s3fs")
+need("s3fs")
 IMAGES = 60
 
 

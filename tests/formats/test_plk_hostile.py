@@ -109,7 +109,7 @@ def array_with(shape, dtype, data):
         (b"Vstorage\nQ.", "outside of itself"),
         (b"\x82\x01.", "ValueError"),
         (Calls(codecs.encode, "x", "rot13"), "encodes text as 'rot13'"),
-        (array_with((10**9,), np.dtype("f4"), b"abcd"), "data have another size"),
+        (array_with((10**9,), np.dtype("f4"), b"abcd"), "data have a different size"),
         (array_with(([0], 10**9), np.dtype("f4"), b"abcd"), "without dtype or shape"),
         (array_with((-1, -1), np.dtype("f4"), b"abcd"), "without dtype or shape"),
         (array_with((1,), "f4", b"abcd"), "without dtype or shape"),

@@ -10,9 +10,10 @@ import os
 
 import numpy as np
 import pytest
+from optional_packages import need
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("triton")
+need("triton")
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"

@@ -192,7 +192,7 @@ def test_a_saved_classifier_labels_a_bank_in_parts(tmp_path: Path) -> None:
     assert (tmp_path / "labels" / "report.html").exists()
     other = BankContent(bank.features, np.where(np.arange(ROWS) == 5, 0, -1), ("elk",), {}, {})
     parts.write(other, tmp_path / "other", store="float16", part_rows=700)
-    with pytest.raises(InputError, match="'elk', which is no class of the classifier"):
+    with pytest.raises(InputError, match="'elk', which is not a class of the classifier"):
         label(tmp_path / "other", model=tmp_path / "birds.safetensors")
 
 

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from optional_packages import need
 from toy_studies import cell, measured, numbers, save
 
 import sinkshot
@@ -19,7 +20,7 @@ from sinkshot import METHODS, workers
 from sinkshot.errors import InputError
 from sinkshot.methods import plugins
 
-pytest.importorskip("distributed")
+need("distributed")
 
 pytestmark = pytest.mark.slow
 
