@@ -1,13 +1,13 @@
-"""Speed of `label`'s encoding: the whole road (reading, decoding, network, cache) beside the network alone.
+"""Speed of `label`'s encoding: all of it (reading, decoding, network, cache) beside the network alone.
 
     python benchmarks/encoding.py [--images 256] [--side 96 320 640 1600] [--rounds 3]
 
 Made JPEG files of `side` x 3/4 `side` pixels go through EfficientNet-Lite0. Each round times, one after the other, the
 network alone on decoded images (onnxruntime, with a small batch on each core, and with all cores on one batch) and the
-whole road into an empty cache; rates are images a second, the best of the rounds, and each round is compared with the
-faster network. The network's share of the road's processor time holds on a busy machine as well. The same network in
-torch is timed once, where it is installed. Memory is the growth of the peak while the whole road runs over all files,
-and over a quarter of them. Prints one JSON object.
+whole pipeline into an empty cache; rates are images a second, the best of the rounds, and each round is compared with
+the faster network. The network's share of the CPU time holds on a busy machine as well. The same network in torch is
+timed once, where it is installed. Memory is the growth of the peak while the whole pipeline runs over all files, and
+over a quarter of them. Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def whole_road(items: Items, encoder: Encoder) -> float:
 
 
 def network_alone(run: Callable[[Any], Any], batch: Any, count: int) -> float:
-    """Return the seconds of the network for so many images."""
+    """Return the seconds that the network takes for `count` images."""
     began = time.perf_counter()
     for _ in range(count // len(batch)):
         run(batch)
@@ -156,7 +156,7 @@ def by_shared_batches(encoder: Encoder) -> Callable[[Any], Any]:
 
 
 def measured(encoder: Encoder, side: int, count: int, rounds: int) -> dict[str, Any]:
-    """Return images a second of the whole road beside the network alone, and memory, for files of one size."""
+    """Return images a second of the whole pipeline beside the network alone, and memory, for files of one size."""
     assert encoder.images is not None
     pixels = np.random.default_rng(1).integers(0, 256, (count, encoder.images.size, encoder.images.size, 3), np.uint8)
     shared, size = by_shared_batches(encoder), BATCH["image"]

@@ -4,7 +4,7 @@
     python benchmarks/neighbours.py --rows 20000 --out docs/neighbours.json
     python benchmarks/neighbours.py --page docs/neighbours.json        # the table as Markdown
 
-Rows are blends of rows of the bundled bank behind the chain PEMnE. Every search finds the six nearest others of every
+Rows are blends of rows of the bundled bank after the chain PEMnE. Every search finds the six nearest others of every
 row, in a process of its own, with two threads and again with one: "same" tells whether both gave the same graph.
 Seconds are those of the processor over the threads, which a busy machine stretches less than a clock's; memory is what
 the process grew by. Agreement is that of the labels by `sinkshot` with those on the exact graph.

@@ -93,7 +93,7 @@ def kinds(with_text: bool) -> list[Kind]:
 
 @dataclass(frozen=True)
 class Tasks:
-    """Episodes of one kind as Gram matrices behind the chain, in parts."""
+    """Episodes of one kind as Gram matrices after the chain, in parts."""
 
     kind: Kind
     parts: list[tuple[GramTask, NDArray[Any]]]  # with the labels of the queries [R, q], -1 for strangers

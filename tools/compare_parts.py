@@ -1,4 +1,4 @@
-"""Compare the road in parts with that in memory, and numbers of workers with each other.
+"""Compare labels computed in parts with labels computed in memory, for several numbers of workers.
 
 Labels (most probable classes) of a pool in parts are compared with those in memory: given the graph of the parts, and
 with the exact graph. Answers of 1, 2, 4 workers and of threads on the same parts must be the same bits. Workers read

@@ -39,7 +39,7 @@ QUIET = {"host": "127.0.0.1", "dashboard_address": None, "memory_limit": 0, "sil
 
 
 def pool_of(folder: Path, rows: int) -> str:
-    """Make a pool of so many rows, in parts of 10,000, if it is not there yet."""
+    """Make a pool of `rows` rows, in parts of 10,000, unless it exists."""
     path = folder / f"pool-{rows}"
     if not path.exists():
         make(sinkshot.load("cifar-fs_wrn-28-10_novel"), path, rows, 5, 10_000, 0)

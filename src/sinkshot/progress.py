@@ -13,7 +13,7 @@ from sinkshot.errors import printable
 
 LINE_EVERY = 30.0
 """Seconds between two lines where standard error is not a terminal."""
-_SLOW = 2.0  # seconds of a step after which the next one is told
+_SLOW = 2.0  # seconds; a step that takes longer announces the next one
 
 
 class ProgressReporter:

@@ -116,7 +116,7 @@ def connect(address: str) -> Any:
         from distributed import Client
     except ImportError:
         raise InputError("--scheduler needs Dask, which is not installed: pip install 'sinkshot[dask]'.") from None
-    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # what happens is told by `result_of`
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # `result_of` reports what happens
     try:
         asyncio.run(_greet(address))
         client = Client(address, timeout=_PATIENCE, set_as_default=False)
@@ -139,7 +139,9 @@ def check_code(client: Any, version: str) -> None:
     """Refuse workers whose sinkshot is another version, or that have none."""
     for worker, found in client.run(package_version, on_error="return").items():
         if isinstance(found, Exception):
-            raise InputError(f"the worker {worker} cannot help ({found}); install the same version of sinkshot there.")
+            raise InputError(
+                f"the worker {worker} cannot be used ({found}); install the same version of sinkshot there."
+            )
         if found != version:
             raise InputError(f"the worker {worker} runs sinkshot {found}, not {version}; install the same there.")
 

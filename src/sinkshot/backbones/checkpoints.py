@@ -186,4 +186,6 @@ def _state_in(content: Any, file: Path) -> dict[str, Tensor]:
         if not isinstance(content, Mapping):
             break
     keys = f"a dict with {_few([str(key) for key in content])}" if isinstance(content, Mapping) else type(content)
-    raise InputError(f"{file} holds no state dict, not even under {', '.join(HOLDERS)}; it holds {keys}.")
+    raise InputError(
+        f"{file} holds no state dict, neither at the top level nor under {', '.join(HOLDERS)}; it holds {keys}."
+    )

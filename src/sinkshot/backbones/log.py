@@ -49,7 +49,7 @@ class Metrics:
 
     def close(self) -> None:
         """Finish the files."""
-        with contextlib.suppress(OSError):  # what could not be written has been told
+        with contextlib.suppress(OSError):  # what could not be written has been reported
             self.file.close()
         if self.board:
             self.board.close()

@@ -322,7 +322,7 @@ def _must_fit(stage: str, size: int) -> None:
     if size > most:
         raise InputError(
             f"the recipe's [stage.{stage}]: the pixels of a batch take {limits.amount(size)}, more than "
-            f"{limits.amount(most)}; take a smaller batch or size, or allow it with --max-memory."
+            f"{limits.amount(most)}; use a smaller batch or size, or allow it with --max-memory."
         )
 
 

@@ -159,7 +159,7 @@ def _print(summary: dict[str, Any], target: str, texts: Mapping[str, str]) -> No
     if summary["suspicious"]:
         say(f"{len(summary['suspicious'])} given labels may be wrong; report.html shows them.")
     if summary["left_out"]:
-        say(f"{summary['left_out']:,} things were left out; summary.json names them.")
+        say(f"{summary['left_out']:,} items were left out; summary.json names them.")
     where = f"{target}/answers/*.parquet" if "parts" in summary else f"{target}/labels.csv"
     say(f"labels: {where}, report: {target}/report.html")
     if summary["next"]:

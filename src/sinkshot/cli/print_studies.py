@@ -90,7 +90,7 @@ def _of_a_paper(study: Study) -> bool:
 
 
 def print_tables(outcome: RunResult) -> None:
-    """Print the measured numbers of every sheet, with the paper's in brackets if it is of the same bank."""
+    """Print the measured numbers of every sheet, with the paper's in brackets if it is for the same bank."""
     console = out()
     console.print(
         "In percent ± 95 % CI half-width, accuracy unless a table names another metric"

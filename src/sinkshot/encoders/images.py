@@ -26,7 +26,7 @@ class ImageInput:
     mean: Triple = IMAGENET[0]  # of the channels, from 0 to 1
     std: Triple = IMAGENET[1]
     small_whole: bool = False  # images are cropped only as far as they are larger than `size`
-    least_jpeg: float = 1.0  # JPEGs are decoded at 1/2, 1/4 or 1/8 where their short side still has so many `size`
+    least_jpeg: float = 1.0  # JPEGs are decoded at 1/2, 1/4 or 1/8 if their short side stays at least this times `size`
 
     @classmethod
     def of_network(cls, size: int, mean: Triple | None = None, std: Triple | None = None) -> ImageInput:

@@ -36,7 +36,7 @@ class Encoder:
     note: str = ""  # assumptions, to be reported before work starts
     backbone: Backbone | None = None  # the torch network behind it, if there is one
     weights_sha256: str = ""  # of the weights alone, where known
-    core_batch: int | None = None  # up to so many items are encoded on one core, several such batches at once
+    core_batch: int | None = None  # batches of up to this many items are encoded on one core each, several at once
 
 
 @dataclass(frozen=True)

@@ -195,7 +195,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.method not in able and not labels.outsiders.any():
             raise InputError(
                 f"the method {self.method} gives no probability of belonging to no class, which unknown={threshold:g} "
-                f"needs; take one of {', '.join(able)}."
+                f"needs; use one of {', '.join(able)}."
             )
         return threshold
 
@@ -298,7 +298,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         head, rows = self._head_after_check(), self._new_rows(X)
         if self._unknown_head is None:
-            raise InputError(f"the method {self.method} gives every row a class; take method='sinkshot' and fit again.")
+            raise InputError(f"the method {self.method} gives every row a class; use method='sinkshot' and fit again.")
         z = unit_length(rows - head.centre)
         return self._unknown_head.fitted.probabilities(z, z @ head.prototypes.T)
 

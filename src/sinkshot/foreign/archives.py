@@ -65,7 +65,7 @@ class _Bounded(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         if whence != os.SEEK_SET:
-            raise OSError("an archive is read from its beginning")
+            raise OSError("an archive can only be read from its beginning")
         self._must_stay(offset)
         self.place = self.stream.seek(offset)
         return self.place

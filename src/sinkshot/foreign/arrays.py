@@ -163,7 +163,7 @@ class Archive:
         found, entry = header(file, f"its array {name!r:.60}"), self._entry(name)
         if found.length + found.size != entry.file_size:
             raise InputError(
-                f"its array {name!r:.60} says that it has {amount(found.size)}, and "
+                f"its array {name!r:.60} declares {amount(found.size)}, and "
                 f"{amount(max(0, entry.file_size - found.length))} follow; the file is truncated or damaged."
             )
         return found

@@ -140,7 +140,7 @@ class LocalFolder(Folder):
 class RemoteFolder(Folder):
     """A folder at an address of fsspec."""
 
-    gap = 1 << 20  # a request takes about as long as so many bytes
+    gap = 1 << 20  # a request takes about as long as reading this many bytes
 
     def __init__(self, address: str) -> None:
         self.address = address

@@ -42,7 +42,7 @@ def split(written: str) -> list[str]:
 
 
 def rows(path: str | os.PathLike[str]) -> str:
-    """Return the text of a table, one row a line, after checking that the file may use memory for so many."""
+    """Return the text of a table, one row per line, after checking that the file may use memory for them."""
     found = text(path, LIST, "utf-8-sig")
     count = max(found.count("\n"), found.count("\r"))
     admit_rows(count, len(found), f"{path}: a table")

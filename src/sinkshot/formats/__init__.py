@@ -102,7 +102,7 @@ def write(bank: BankContent, path: str | os.PathLike[str], store: str = "float32
 
 
 def write_parts(bank: BankContent, path: str | os.PathLike[str], store: str, part_rows: int, part_format: str) -> None:
-    """Write a bank in parts of so many rows; it is a bank once its last part is there."""
+    """Write a bank in parts of `part_rows` rows; it can be read once the last part is written."""
     from sinkshot.formats import parts
 
     whole("the number of rows in a part", part_rows, 1)

@@ -222,7 +222,7 @@ def _write_parquet(path: Path, features: NDArray[np.float32], labels: NDArray[np
     except ImportError:
         raise InputError("Parquet parts need pyarrow: pip install 'sinkshot[parquet]'.") from None
     if store == "uint8":
-        raise InputError("Parquet parts hold float32 or float16; take --store float16.")
+        raise InputError("Parquet parts hold float32 or float16; use --store float16.")
     flat = pyarrow.array(narrow(features, store).ravel())
     column = pyarrow.FixedSizeListArray.from_arrays(flat, features.shape[1])
     parquet.write_table(pyarrow.table({"features": column, "label": labels.astype(np.int32)}), path)

@@ -155,7 +155,7 @@ def _content(data: Any, form: Any, shape: Any, order: Any) -> NDArray[Any] | lis
         return data
     raw = data.encode("latin1") if isinstance(data, str) else data
     if not isinstance(raw, bytes | bytearray) or len(raw) != math.prod(shape) * form.dtype.itemsize:
-        raise InputError(f"it has an array of shape {shape} whose data have another size; it may be damaged.")
+        raise InputError(f"it has an array of shape {shape} whose data have a different size; it may be damaged.")
     if order not in ("C", "F") or form.dtype.itemsize == 0:
         raise InputError("it has an array that is empty or in an unknown order; it may be damaged.")
     return np.frombuffer(raw, form.dtype).reshape(shape, order=order)

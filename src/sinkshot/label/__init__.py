@@ -1,4 +1,4 @@
-"""From your own things to labels: a few images, texts or embeddings are labelled, and the others get labels.
+"""Label your own images, texts or embeddings: a few have labels, and the others get them.
 
 Read in this order: `items` (what is to be labelled), `inputs` (how it is recognised), `encode` and `cache` (features),
 `classifier` (and its answers), `answers` (the files that are written), `decisions` (of a review), `page` and

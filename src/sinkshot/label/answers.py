@@ -16,7 +16,7 @@ from sinkshot.label.items import SUMMARY, Items
 from sinkshot.label.spreadsheet import safe_path, safe_text, write_rows
 
 COLUMNS = ("label", "confidence", "unknown", "second", "margin", "source")
-MOST_LEFT_OUT = 1_000  # things left out that the summary names
+MOST_LEFT_OUT = 1_000  # left-out items that the summary names
 
 
 def labels_csv(items: Items, answers: Answers | None) -> bytes:

@@ -126,7 +126,7 @@ def encode_part(job: EncodeJob) -> EncodedPart:
     """Encode the items of a part and write it; runs where a worker is."""
     chosen = _loaded(job.encoder, "image" if job.items.kind == "images" else "text", job.options)
     if chosen.digest != job.digest:
-        raise InputError(f"the encoder {chosen.name} is another one on a worker than where the run began.")
+        raise InputError(f"the encoder {chosen.name} differs on a worker from the one where the run began.")
     with FeatureCache(job.folder / CACHES / f"{job.number:05d}.sqlite", chosen.digest, chosen.width) as cache:
         try:
             rest, features = encode(job.items, chosen, cache)

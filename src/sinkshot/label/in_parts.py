@@ -126,7 +126,7 @@ def label_rows(
     chosen = methods.get(method)
     if unknown is not None and not chosen.rejects and not (rows.labels == KNOWN_OUTSIDER).any():
         raise InputError(
-            f"the method {method} gives no probability of belonging to no class; give --unknown 1, to reject nothing."
+            f"the method {method} gives no probability of belonging to no class; use --unknown 1 to reject nothing."
         )
     rejects = chosen.rejects and unknown is not None
     began = (

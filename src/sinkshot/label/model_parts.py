@@ -94,8 +94,8 @@ def _by_classes_of(rows: PartedRows, classes: tuple[str, ...]) -> PartedRows:
     numbers = {name: number for number, name in enumerate(classes)}
     if others := sorted(set(rows.classes) - set(classes)):
         raise InputError(
-            f"rows have the label {others[0]!r}, which is no class of the classifier; leave these labels out, or label "
-            "without --model."
+            f"rows have the label {others[0]!r}, which is not a class of the classifier; leave these labels out, or "
+            "label without --model."
         )
     new = np.array([*(numbers[name] for name in rows.classes), KNOWN_OUTSIDER, -1])  # -2 and -1 from the end
     return PartedRows(rows.features, new[rows.labels], classes, rows.names, rows.items)

@@ -238,11 +238,11 @@ def _must_fit(fitted: FewShotClassifier, facts: dict[str, Any], width: int) -> N
     before, now = fitted.extra_.get("encoder_digest"), facts.get("encoder_digest")
     if before != now:
         raise InputError(
-            f"the classifier was fitted on features of {fitted.extra_.get('encoder') or 'embeddings'}, and these are "
-            f"of {facts.get('encoder') or 'embeddings'}; take the same encoder."
+            f"the classifier was fitted on features of {fitted.extra_.get('encoder') or 'embeddings'}, but these "
+            f"are features of {facts.get('encoder') or 'embeddings'}; use the same encoder."
         )
     if width != fitted.n_features_in_:
-        raise InputError(f"the classifier takes {fitted.n_features_in_} features, and the items have {width}.")
+        raise InputError(f"the classifier takes {fitted.n_features_in_} features, but the items have {width}.")
 
 
 def prepare(
@@ -313,7 +313,7 @@ def _write(folder: Path, labelled: Labelled, stage: Stage) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"the folder {folder} cannot be made: {error.strerror or error}.") from None
+        raise InputError(f"the folder {folder} cannot be created: {error.strerror or error}.") from None
     stage("writing labels.csv")
     files.write(folder, labelled.items, labelled.answers, labelled.summary)
     stage("writing report.html")

@@ -10,7 +10,7 @@ unlabelled rows, macro accuracy is 89.7 by logistic regression, 88.3 by the meth
 90.9 so; accuracy 89.3, 91.1, 91.5 and 91.1. In balanced pools sizes cancel, and accuracy is 0.4 below the method's.
 
 **Strangers** (`ranked_again`). The method's probability of belonging to no class ranks well in balanced pools and badly
-where class sizes differ: the centre of such a pool lies in its largest class. So its values are handed out again, by
+where class sizes differ: the centre of such a pool lies in its largest class. So its values are reassigned in
 the order of a sum of three scores: decision values of the regression and cosines to support means, both averaged over
 classes by p, and the method's own log odds, which count less the more class sizes differ. How many rows are rejected
 stays. AUROC on validation classes, before and after: birds with unequal classes 58 and 85, equal ones 74 and 80, half

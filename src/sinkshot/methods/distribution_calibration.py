@@ -51,7 +51,7 @@ def distribution_calibration(
     Parameters
     ----------
     beta : float
-        The exponent applied to supports and queries; base statistics are of the plain features.
+        The exponent applied to supports and queries; base statistics use the plain features.
     neighbours : int
         Number of base classes from which a support borrows.
     alpha : float

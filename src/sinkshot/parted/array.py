@@ -223,7 +223,7 @@ def apply(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     if not parted:
         return function(*arguments, **options)
     if len({a.of_queries for a in parted}) > 1:
-        raise ValueError("one array is of all rows and another of the queries alone")
+        raise ValueError("one array covers all rows and another only the queries")
     of = parted[0]
     with np.errstate(all="ignore"):
         probe = function(*(a.probe if isinstance(a, PartedArray) else a for a in arguments), **options)

@@ -31,8 +31,8 @@ from sinkshot.parted.array import (
 from sinkshot.parted.work_folder import RowLayout, WorkFolder, room_is_said
 
 Floats = NDArray[Any]
-PIECE_ROWS = 2_048, 16_384  # least and most rows that look for neighbours in one job, about ...
-PIECES = 256  # ... of which there are so many where that lies between
+PIECE_ROWS = 2_048, 16_384  # least and most rows that look for neighbours in one job, about
+PIECES = 256  # number of jobs, as far as those bounds allow
 _LINK_BYTES = 80  # of the graph for a row, about
 
 

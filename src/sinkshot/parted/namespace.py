@@ -104,7 +104,7 @@ def concat(arrays: Any, axis: int = 0) -> Any:
         return np.concatenate(arrays, axis=axis)
     head, tail = arrays
     if axis != -1 or isinstance(head, PartedArray) or head.shape[-1] != tail.layout.supports or not tail.of_queries:
-        raise ValueError("only values of the supports and of the queries are joined")
+        raise ValueError("only values of the supports and of the queries can be joined")
     probe = np.broadcast_to(tail.probe, (*np.broadcast_shapes(head.shape[:-1], tail.probe.shape[:-1]), 3))
     return PartedArray(tail.work, tail.layout, Joined(np.asarray(head), tail.expression), probe, False)
 

@@ -31,8 +31,8 @@ from sinkshot.parted.work_folder import RowLayout, WorkFolder, must_fit, room_is
 
 Floats = NDArray[Any]
 CELLS = "cells"  # file of the cells
-PART_ROWS = 8_192, 16_384  # least and most rows of a part of the pool, about ...
-PARTS = 256  # ... of which there are so many where that lies between: enough for many workers, whatever their number
+PART_ROWS = 8_192, 16_384  # least and most rows of a part of the pool, about
+PARTS = 256  # number of parts, as far as those bounds allow: enough for many workers, whatever their number
 _ALIKE = 48  # many parts come in multiples of this: as many for each of 2, 3, 4, 6, 8, 12, 16 ... workers
 _BLOCK = 4_096  # rows preprocessed at once
 

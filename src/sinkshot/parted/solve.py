@@ -33,7 +33,7 @@ def solve(
     Returns also the nearest queries of each support, where the method needed them.
     """
     if method.name not in METHODS:
-        raise InputError(f"{method.name} does not run on a pool in parts; take one of {', '.join(METHODS)}.")
+        raise InputError(f"{method.name} does not run on a pool in parts; use one of {', '.join(METHODS)}.")
     if method.fused == "bms" and hyper.get("epochs") == "auto":
         hyper = {**hyper, "epochs": 0}  # steps of regression would each read all rows twice
     found: list[NearestOfSupports] = []

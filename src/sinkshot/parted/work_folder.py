@@ -23,8 +23,8 @@ from sinkshot.workers import crew, each, package_version, together
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 Progress = Callable[[str, int, int], None]  # what is being done, parts done, parts in all
-SMALL = 4 << 20  # bytes of a pass that one thread reads sooner than several are woken
-MEDIUM = 128 << 20  # bytes of a pass that a core of this process reads sooner than workers are told
+SMALL = 4 << 20  # bytes that one thread reads faster than several threads can be woken
+MEDIUM = 128 << 20  # bytes that one core of this process reads faster than work can be sent to workers
 
 
 @dataclass(frozen=True)

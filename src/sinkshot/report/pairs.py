@@ -33,7 +33,7 @@ class Match:
 
     @property
     def standing(self) -> Standing:
-        """`level` if the interval of the difference includes zero or is of one episode; else `above` if better."""
+        """`level` if the interval of the difference includes zero or there is one episode; else `above` if better."""
         single = self.wins + self.ties + self.losses < 2
         return "level" if single else standing(self.better * self.difference, self.ci95)
 

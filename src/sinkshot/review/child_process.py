@@ -32,7 +32,7 @@ class ChildProcess:
     """Starts the process at once, so that its imports are done when it is needed.
 
     `ended` is called, from another thread, with a few words on how the process ended, unless that was by `close`. The
-    next question then starts another one. `told` is called with what the process tells unasked.
+    next question then starts another one. `told` is called with messages that the process sends by itself.
 
     Parameters
     ----------

@@ -100,7 +100,7 @@ class Desk:
                 raise InputError("an undo names the number of a decision, or none.")
             return identity, "undo", {"of": of}
         if kind not in ("label", "reject"):
-            raise InputError("a decision is of the kind label, reject, undo or draw.")
+            raise InputError("the kind of a decision is label, reject, undo or draw.")
         rows = told.get("items")
         if not isinstance(rows, list) or not rows or not all(type(row) is int for row in rows):
             raise InputError("a decision names its items by number.")
@@ -147,5 +147,5 @@ def class_name(given: Any) -> str:
     if not name or len(name) > LONGEST_NAME or not name.isprintable():
         raise InputError(f"a class name has 1 to {LONGEST_NAME} printable characters.")
     if name != OUTSIDER and (name.startswith("_") or name.casefold() in ("unknown", "-1")):
-        raise InputError(f"{name} cannot name a class; it has a meaning of its own. Choose another name.")
+        raise InputError(f"{name} is reserved and cannot name a class; choose another name.")
     return name

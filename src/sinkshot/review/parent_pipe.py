@@ -37,7 +37,7 @@ class ParentPipe:
         try:
             return pickle.load(self._requests)
         except (EOFError, OSError, pickle.UnpicklingError):
-            os._exit(0)  # the parent has ended: work at hand is of no use
+            os._exit(0)  # the parent has ended: its work is no longer needed
 
     def answer(self, number: int, does: Callable[..., Any], *arguments: Any) -> None:
         """Do what was asked, and write its value, or the error if there was one."""

@@ -100,7 +100,7 @@ def _folder(out: str | os.PathLike[str]) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"the folder {folder} cannot be made: {error.strerror or error}.") from None
+        raise InputError(f"the folder {folder} cannot be created: {error.strerror or error}.") from None
     return folder
 
 

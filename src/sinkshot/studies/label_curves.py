@@ -210,7 +210,7 @@ def label_curves(bank: FeatureBank, draws: int, **options: Any) -> dict[str, Any
 
 
 def collected(measured: Sequence[Mapping[str, Floats]], *, pool: str, classifier: str, **_: Any) -> dict[str, Any]:
-    """Return the curves of draws as JSON can hold them, with what they are of."""
+    """Return the curves of draws as JSON can hold them, with what they describe."""
     steps = len(next(iter(measured[0].values())))
     return {
         "pool": pool,

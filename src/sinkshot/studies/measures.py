@@ -91,7 +91,7 @@ def gaussianity(bank: FeatureBank, chain: preprocess.Chain) -> dict[str, Any]:
     large = [c for c in range(bank.classes) if bank.counts[c] >= ENOUGH]
     if not large:
         raise InputError(
-            f"the test for a Gaussian needs {ENOUGH} samples per class, and no class of the bank has as many."
+            f"the test for a Gaussian needs {ENOUGH} samples per class, and no class of the bank has that many."
         )
     passed, constant = np.zeros(2, int), np.zeros(2, int)
     skew: list[list[float]] = []

@@ -67,8 +67,8 @@ def load(
     split : str
         base, validation, novel (or train, val, test), or all.
     data_set : str, optional
-        Whose classes make the splits (cifar-fs, fc100, mini-imagenet, tiered-imagenet, cub), where that is not told by
-        the layout or the classes themselves. CIFAR-100 alone is split as CIFAR-FS unless FC100 is named.
+        Whose classes make the splits (cifar-fs, fc100, mini-imagenet, tiered-imagenet, cub), where the layout
+        and the classes themselves do not say so. CIFAR-100 alone is split as CIFAR-FS unless FC100 is named.
     size : int, optional
         Side of the square images that `pixels` gives; None: as they are.
     margin : float, optional

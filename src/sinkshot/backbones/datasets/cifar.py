@@ -1,4 +1,4 @@
-"""CIFAR-100, of which CIFAR-FS and FC100 are two splits by class, in the two forms in which it is handed out.
+"""CIFAR-100, of which CIFAR-FS and FC100 are two splits by class, in the two forms in which it is distributed.
 
 cifar-100-python.tar.gz, or its folder      Krizhevsky's pickles: `train`, `test` and `meta`
 cifar100/{data/<class>/*.png, splits/bertinetto/{train,val,test}.txt}       Bertinetto's folder of CIFAR-FS

@@ -27,7 +27,7 @@ def is_folder(path: Path) -> bool:
 
 
 def read_folder(path: Path, split: str, data_set: DataSet | None) -> Images:
-    """List `path/<class>/*`; a split is told by the classes of the data set that is named or recognised."""
+    """List `path/<class>/*`; the split is read from the classes of the data set that is named or recognised."""
     names = class_folders(path)
     data_set = data_set or guess(names)
     if data_set is None:

@@ -19,7 +19,7 @@ from sinkshot.foreign.pictures import must_be_decodable, picture, room_for
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-NAMED = 20  # faults that are told one by one
+NAMED = 20  # faults listed individually
 MARGIN = 1.15  # the short side is brought down to this many times the crop, unless another margin is given
 Progress = Callable[[int, int], None]
 

@@ -72,7 +72,7 @@ def sketch(name: str, /, **options: Any) -> Network:
         with torch.device("meta"):
             network, chosen = _made(name, options)
     except (RuntimeError, TypeError, OverflowError, MemoryError) as error:
-        raise InputError(f"{name} cannot be made with these options ({error!s:.160}).") from error
+        raise InputError(f"{name} cannot be built with these options ({error!s:.160}).") from error
     count = sum(value.numel() for value in network.state_dict().values())
     given = max_memory()
     most = PARAMETERS.value if given is None else given // 4

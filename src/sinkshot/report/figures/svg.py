@@ -19,7 +19,7 @@ from markupsafe import Markup
 from sinkshot.errors import is_printable
 
 INK, MUTED, LINE, PAPER = "#1c2127", "#5b6570", "#dfe3e8", "#fdfdfe"
-SERIES = ("#0067b0", "#cf5500", "#00855f", "#a5408f", "#59626d")  # told apart in every common kind of colour vision
+SERIES = ("#0067b0", "#cf5500", "#00855f", "#a5408f", "#59626d")  # distinct in every common kind of colour vision
 _NAMES = {INK: "ink", MUTED: "muted", LINE: "line", PAPER: "paper"}
 _NAMES |= {colour: f"series-{i}" for i, colour in enumerate(SERIES, start=1)}
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
