@@ -24,18 +24,18 @@ def _invert(matrix: Floats, b: int, unit: Floats, inverse: Floats) -> None:
 
 
 @part
-def _reduce(matrix: Floats, depth: int, i: int, j: int) -> None:
-    """matrix[i:i+8, j:j+8] -= matrix[i:i+8, :depth] @ matrix[:depth, j:j+8], in eight registers."""
-    s0, s1, s2, s3 = load(matrix, i, j), load(matrix, i + 1, j), load(matrix, i + 2, j), load(matrix, i + 3, j)
-    s4, s5, s6, s7 = load(matrix, i + 4, j), load(matrix, i + 5, j), load(matrix, i + 6, j), load(matrix, i + 7, j)
-    for r in range(depth):
-        v = load(matrix, r, j)
+def _reduce(x: Floats, i: int, j: int, matrix: Floats, first: int, last: int) -> None:
+    """x[i:i+8, j:j+8] -= matrix[i:i+8, first:last] @ x[first:last, j:j+8], in eight registers."""
+    s0, s1, s2, s3 = load(x, i, j), load(x, i + 1, j), load(x, i + 2, j), load(x, i + 3, j)
+    s4, s5, s6, s7 = load(x, i + 4, j), load(x, i + 5, j), load(x, i + 6, j), load(x, i + 7, j)
+    for r in range(first, last):
+        v = load(x, r, j)
         s0, s1 = s0 - each(matrix, i, r) * v, s1 - each(matrix, i + 1, r) * v
         s2, s3 = s2 - each(matrix, i + 2, r) * v, s3 - each(matrix, i + 3, r) * v
         s4, s5 = s4 - each(matrix, i + 4, r) * v, s5 - each(matrix, i + 5, r) * v
         s6, s7 = s6 - each(matrix, i + 6, r) * v, s7 - each(matrix, i + 7, r) * v
     for r, s in ((0, s0), (1, s1), (2, s2), (3, s3), (4, s4), (5, s5), (6, s6), (7, s7)):
-        store(matrix, i + r, j, s)
+        store(x, i + r, j, s)
 
 
 @part
@@ -44,10 +44,10 @@ def factor(matrix: Floats, unit: Floats, inverse: Floats) -> None:
     n8 = len(matrix)
     for b in range(0, n8, 8):
         for j in range(b, n8, 8):
-            _reduce(matrix, b, b, j)
+            _reduce(matrix, b, j, matrix, 0, b)
         _invert(matrix, b, unit, inverse)
         for i in range(b + 8, n8, 8):
-            _reduce(matrix, b, i, b)
+            _reduce(matrix, i, b, matrix, 0, b)
         for i in range(b + 8, n8):
             multipliers = zeros()
             for r in range(8):
@@ -59,16 +59,7 @@ def factor(matrix: Floats, unit: Floats, inverse: Floats) -> None:
 def _collect(matrix: Floats, b: int, first: int, last: int, rhs: Floats) -> None:
     """rhs[b:b+8] -= matrix[b:b+8, first:last] @ rhs[first:last]."""
     for k in range(0, rhs.shape[1], 8):
-        s0, s1, s2, s3 = load(rhs, b, k), load(rhs, b + 1, k), load(rhs, b + 2, k), load(rhs, b + 3, k)
-        s4, s5, s6, s7 = load(rhs, b + 4, k), load(rhs, b + 5, k), load(rhs, b + 6, k), load(rhs, b + 7, k)
-        for j in range(first, last):
-            v = load(rhs, j, k)
-            s0, s1 = s0 - each(matrix, b, j) * v, s1 - each(matrix, b + 1, j) * v
-            s2, s3 = s2 - each(matrix, b + 2, j) * v, s3 - each(matrix, b + 3, j) * v
-            s4, s5 = s4 - each(matrix, b + 4, j) * v, s5 - each(matrix, b + 5, j) * v
-            s6, s7 = s6 - each(matrix, b + 6, j) * v, s7 - each(matrix, b + 7, j) * v
-        for r, s in ((0, s0), (1, s1), (2, s2), (3, s3), (4, s4), (5, s5), (6, s6), (7, s7)):
-            store(rhs, b + r, k, s)
+        _reduce(rhs, b, k, matrix, first, last)
 
 
 @part

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +29,19 @@ def cached(function: Callable[..., Any], **options: Any) -> Any:
     Numba checks only the function's own file for changes; an engine has several files, so their digest is part of the
     name.
     """
-    sources = [source for package in _COMPILED_IN for source in sorted(package.glob("*.py"))]
-    sources.append(Path(__file__).parents[1] / "calibration.py")
-    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
-    function.__qualname__ += f"_{digest[:12]}"
+    function.__qualname__ += f"_{_digest_of_sources()[:12]}"
     try:
         return njit(cache=True, error_model="numpy", **options)(function)
     except RuntimeError:  # no writable cache folder: compile in every process
         return njit(error_model="numpy", **options)(function)
+
+
+@cache
+def _digest_of_sources() -> str:
+    """Return the SHA-256 of all files that compiled code comes from; read once per process."""
+    sources = [source for package in _COMPILED_IN for source in sorted(package.glob("*.py"))]
+    sources.append(Path(__file__).parents[1] / "calibration.py")
+    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
 
 
 def engine(function: Callable[..., Any]) -> Any:
