@@ -31,10 +31,10 @@ def test_hostile_toml_is_refused_at_once_by_every_reader_of_toml(tmp_path, case)
     file = tmp_path / "x.toml"
     file.write_text(written)
     for read in (Document, recipes.read):
-        began = time.monotonic()
+        began = time.process_time()
         with pytest.raises(InputError, match=rf"x\.toml.*{message}"):
             read(file if read is Document else str(file))
-        assert time.monotonic() - began < 5
+        assert time.process_time() - began < 5
 
 
 def test_brackets_in_strings_and_comments_are_not_counted():
@@ -46,9 +46,9 @@ def test_brackets_in_strings_and_comments_are_not_counted():
 def test_the_lines_of_a_long_file_are_found_in_linear_time(tmp_path):
     file = tmp_path / "long.toml"
     file.write_text("x = [\n" + "1,\n" * 200_000 + "]\n")
-    began = time.monotonic()
+    began = time.process_time()
     assert Document(file).lines[("x", 199_999)] == 200_001
-    assert time.monotonic() - began < 20
+    assert time.process_time() - began < 20
 
 
 @pytest.mark.parametrize("written", ["[" * 100_000, "[1]", "1" * 5_000, "{", '{"a": NaN', "\ud800", "null"])
