@@ -270,7 +270,7 @@ def test_a_kept_classifier_labels_new_items(photos, tmp_path):
         paint(tmp_path / "new" / f"{name}-1.png", colour, rng)
     found = run(tmp_path / "new", model=tmp_path / "model.safetensors")
     assert right(found) == 1
-    with pytest.raises(InputError, match="take the same encoder"):
+    with pytest.raises(InputError, match="use the same encoder"):
         label(tmp_path / "new", model=tmp_path / "model.safetensors", encoder=mean_colours, size=8, name="other")
 
 

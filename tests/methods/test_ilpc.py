@@ -12,7 +12,7 @@ from sinkshot.preprocess import apply
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "count"), [("5w1s15q", 16), ("5w5s15q", 40)])
+@pytest.mark.parametrize(("kind", "count"), [("5w1s15q", 16), ("5w5s15q", 60)])
 def test_labels_are_those_of_the_public_code(kind, count):
     """Except where two queries are equally clean to the last digit: one choice then changes the later ones."""
     found = golden("ilpc", kind)

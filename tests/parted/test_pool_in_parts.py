@@ -268,7 +268,7 @@ def test_methods_that_do_not_run_in_parts_are_refused(
     codes: np.ndarray, features: PartedFeatures, work: WorkFolder
 ) -> None:
     """The sentence names those that do."""
-    with pytest.raises(InputError, match="take one of sinkshot, bms"):
+    with pytest.raises(InputError, match="use one of sinkshot, bms"):
         answers("ilpc", features, codes, work)
 
 
