@@ -65,11 +65,15 @@ html_title = f"SinkShot {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
+html_sidebars = {name: [] for name in ("getting_started", "label", "review", "studies", "security", "faults")}  # alone
+toc_object_entries_show_parents = "hide"  # `fit()`, not `FewShotClassifier.fit()`, in the contents of a page
 html_theme_options = {
     "logo": {"text": "SinkShot"},
     "show_prev_next": False,
     "navigation_with_keys": False,
-    "header_links_before_dropdown": 6,
+    "navbar_align": "left",
+    "navbar_persistent": ["search-button"],
+    "header_links_before_dropdown": 8,
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": [],
