@@ -98,19 +98,33 @@ RIVALS: dict[str, dict[str, Callable[[], Any]]] = {
 }
 
 
-def draw(data: Data, ways: int, pool_sizes: Sequence[int] | None, strangers: int, seed: int) -> Draw:
-    """Choose classes, labels, pool and strangers; `pool_sizes` gives the unlabelled items of each class, if not all."""
+def draw(
+    data: Data,
+    ways: int,
+    pool_sizes: Sequence[int] | None,
+    strangers: int,
+    seed: int,
+    shots: int = SHOTS,
+    alike: bool = False,
+) -> Draw:
+    """Choose classes, labels, pool and strangers; `pool_sizes` gives the unlabelled items of each class, if not all.
+
+    The classes are random ones or, if `alike`, those that are nearest to a random one.
+    """
     rng = np.random.default_rng(seed)
     names = rng.permutation(np.unique(data.classes[data.classes >= 0]))
+    if alike:
+        means = np.stack([data.features[data.classes == name].mean(axis=0) for name in names])
+        names = names[np.argsort(-(means @ means[0]) / np.linalg.norm(means, axis=1), kind="stable")]
     outside = np.flatnonzero(data.classes == -1)
     if not len(outside):
         outside = np.flatnonzero(np.isin(data.classes, names[ways:]))
     rows, codes, truth = [], [], []
     for code, name in enumerate(names[:ways]):
         members = rng.permutation(np.flatnonzero(data.classes == name))
-        most = None if pool_sizes is None else SHOTS + pool_sizes[code]
+        most = None if pool_sizes is None else shots + pool_sizes[code]
         rows.append(members[:most])
-        codes.append(np.where(np.arange(len(rows[-1])) < SHOTS, code, -1))
+        codes.append(np.where(np.arange(len(rows[-1])) < shots, code, -1))
         truth.append(np.full(len(rows[-1]), code))
     rows.append(rng.permutation(outside)[:strangers])
     codes.append(np.full(len(rows[-1]), -1))
@@ -182,19 +196,28 @@ def table(found: Mapping[str, list[Score]]) -> str:
     return "\n".join(lines)
 
 
-def texts_of(path: Path, features: Path) -> tuple[Data, Data]:
-    """Return CLINC150's first 75 intents in alphabetical order, and the others with the sentences out of scope."""
+def sentences_of(path: Path) -> tuple[list[str], Array]:
+    """Return CLINC150's sentences, and the numbers of their intents in alphabetical order, -1 out of scope."""
     content = json.loads(path.read_text(encoding="utf-8"))
     pairs = [tuple(pair) for part in ("train", "val", "test") for pair in content[part]]
     outside = [pair[0] for part in ("oos_train", "oos_val", "oos_test") for pair in content[part]]
-    sentences = [pair[0] for pair in pairs] + outside
     intents = sorted({pair[1] for pair in pairs})
     codes = np.array([intents.index(pair[1]) for pair in pairs] + [-1] * len(outside))
+    return [pair[0] for pair in pairs] + outside, codes
+
+
+def vectors_of(sentences: Sequence[str], features: Path) -> Array:
+    """Return the vectors of sentences, kept in a folder."""
     names = tuple(map(str, range(len(sentences))))
     accepted = np.zeros(len(sentences), dtype=bool)
-    vectors = encoded(
-        Items("texts", names, unlabelled(len(names)), accepted, texts=tuple(sentences)), "minilm", features
-    )
+    items = Items("texts", names, unlabelled(len(names)), accepted, texts=tuple(sentences))
+    return encoded(items, "minilm", features)
+
+
+def texts_of(path: Path, features: Path) -> tuple[Data, Data]:
+    """Return CLINC150's first 75 intents in alphabetical order, and the others with the sentences out of scope."""
+    sentences, codes = sentences_of(path)
+    vectors = vectors_of(sentences, features)
     first = (codes < 75) & (codes >= 0)  # strangers while choosing: other intents of the first 75
     last = ~first
     return Data(vectors[first], codes[first]), Data(vectors[last], codes[last])

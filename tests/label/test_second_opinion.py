@@ -36,11 +36,32 @@ def test_probabilities_are_the_product_of_both_opinions_less_the_classes_sizes()
     decisions = decision_values(features, codes)
     one = np.random.default_rng(1).dirichlet([4, 1], 40)
     one[:6] = np.eye(2)[codes[:6]]
-    found = combined(one, decisions, features, codes, "E")
+    found = combined(one, decisions, features, codes, "E")  # without W, one regression
     size = one[6:].mean(axis=0) + 0.5 / 34
-    expected = one[6:] / size**0.7 * softmax(decisions[6:])  # both regressions are equal behind the chain "E"
+    expected = one[6:] / size**0.7 * softmax(decisions[6:])
     np.testing.assert_allclose(found[6:], expected / expected.sum(axis=1, keepdims=True), atol=1e-6)
     np.testing.assert_array_equal(found[:6], one[:6])
+
+
+def test_where_rows_are_whitened_the_regression_on_them_counts_as_much():
+    features, _, codes = pool()
+    decisions = decision_values(features, codes)
+    even = np.full((40, 2), 0.5)
+    rows = np.random.default_rng(2).normal(size=(40, 6))
+    found = combined(even, decisions, features, codes, "PEMcEWE", rows)
+    expected = np.sqrt(softmax(decisions) * softmax(decision_values(rows, codes)))[6:]
+    np.testing.assert_allclose(found[6:], expected / expected.sum(axis=1, keepdims=True), atol=1e-6)
+
+
+@pytest.mark.parametrize(("method", "differs"), [("sinkshot", True), ("bms-open", False)])
+def test_signed_features_get_a_second_opinion_on_classes_too(method, differs):
+    features, truth, _ = pool(3)
+    x = features - features.mean(axis=0)
+    labels = tuple(None if code == -1 else f"class {code}" for code in np.where(np.arange(40) < 12, truth, -1))
+    items = Items("embeddings", tuple(map(str, range(40))), labels, np.zeros(40, dtype=bool), features=x)
+    answers = classify(items, x, method=method, next_count=0)
+    assert answers.model is not None
+    assert np.allclose(answers.probabilities, answers.model.label_distributions_) != differs
 
 
 def test_a_method_without_an_opinion_leaves_it_to_the_labels():

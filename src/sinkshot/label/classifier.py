@@ -119,7 +119,7 @@ def _with_second_opinion(
     model: FewShotClassifier, features: Floats, labels: Sequence[str | None], task_rows: Floats | None
 ) -> tuple[Floats, Floats]:
     """Return what `own_scores` returns, after the second opinion."""
-    from sinkshot.estimators.auto_chain import LEAST_SHOTS
+    from sinkshot.estimators.auto_chain import LEAST_SHOTS, WHITENED
     from sinkshot.label.second_opinion import combined, decision_values, ranked_again
 
     probabilities, unknown = own_scores(model)
@@ -130,7 +130,8 @@ def _with_second_opinion(
     decisions = decision_values(features, codes)
     if OUTSIDER not in labels:  # known outsiders tell more
         unknown = ranked_again(unknown, probabilities, decisions, features, codes)
-    if "W" in model.preprocess_:
+    signed = model.method in WHITENED and float(features.min()) < 0  # others are whitened, unless the pool is too large
+    if signed or "W" in model.preprocess_:
         probabilities = combined(probabilities, decisions, features, codes, model.preprocess_, task_rows)
     return probabilities, unknown
 
