@@ -118,6 +118,7 @@ def test_empty_texts_are_left_out(tmp_path):
         ("a.csv", "id,label,f\n1,x,0.5\n1,,0.7\n", "the id '1' occurs twice"),
         ("a.csv", "f,label\n0.5,x\nnan,y\n", r"row 1, column 0 .* is nan"),
         ("a.csv", "sentence,label\nhello,x\n", r"no column of numbers.*--text sentence"),
+        ("a.csv", "id;label;f\n1;x;0.5\n", r"one column, id;label;f; separate columns by commas"),
         ("a.csv", "", "is empty"),
         ("a.jsonl", "{}\nnonsense\n", r"line 2 .*not valid JSON"),
         ("a.jsonl", "[1]\n", r"line 1 is not a JSON object"),
@@ -132,6 +133,36 @@ def test_what_is_wrong_is_said_in_a_sentence(tmp_path, name, content, message):
     (tmp_path / name).write_text(content)
     with pytest.raises(InputError, match=message):
         inputs.read(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ([[[1.0, 2.0]]] * 2, "no column of numbers, or of lists of numbers\\.$"),
+        ([[1.0, 2.0], None], "missing in some rows"),
+    ],
+)
+def test_columns_of_odd_lists_are_told(tmp_path, column, message):
+    parquet, arrow = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
+    parquet.write_table(arrow.table({"label": ["x", None], "e": column}), tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=message):
+        inputs.read(tmp_path / "a.parquet")
+
+
+def test_a_label_file_with_semicolons_is_told_to_use_commas(tmp_path):
+    (tmp_path / "a.csv").write_text("id,f\n1,0.5\n")
+    (tmp_path / "labels.csv").write_text("id;label\n1;x\n")
+    with pytest.raises(InputError, match="separate columns by commas"):
+        inputs.read(tmp_path / "a.csv", labels=tmp_path / "labels.csv")
+
+
+def test_class_names_that_differ_only_in_case_are_told(tmp_path):
+    (tmp_path / "a.csv").write_text("id,label,f,g\n1,Cat,0.5,1\n2,cat,0.1,2\n3,dog,0.7,2\n4,,0.3,1\n")
+    told = []
+    label(tmp_path / "a.csv", tell=told.append)
+    assert [line for line in told if "case" in line] == [
+        "the classes 'Cat' and 'cat' differ only in case; they count as two"
+    ]
 
 
 def test_a_missing_column_is_told_with_the_nearest_name(tmp_path):

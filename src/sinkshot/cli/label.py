@@ -157,9 +157,10 @@ def _print(summary: dict[str, Any], target: str, texts: Mapping[str, str]) -> No
     for warning in summary["warnings"]:
         say(f"warning: {warning}")
     if summary["suspicious"]:
-        say(f"{len(summary['suspicious'])} given labels may be wrong; report.html shows them.")
+        count = len(summary["suspicious"])
+        say(f"{count} given label{'' if count == 1 else 's'} may be wrong; see report.html.")
     if summary["left_out"]:
-        say(f"{summary['left_out']:,} items were left out; summary.json names them.")
+        say(f"left out: {summary['left_out']:,}; summary.json names them and says why.")
     where = f"{target}/answers/*.parquet" if "parts" in summary else f"{target}/labels.csv"
     say(f"labels: {where}, report: {target}/report.html")
     if summary["next"]:

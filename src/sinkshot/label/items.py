@@ -48,6 +48,17 @@ class Items:
         return sorted({label for label in self.labels if label is not None and label != OUTSIDER})
 
     @property
+    def names_alike(self) -> list[str]:
+        """Sentences about class names that differ only in upper and lower case."""
+        spelled: dict[str, str] = {}
+        found = []
+        for name in self.classes:
+            other = spelled.setdefault(name.casefold(), name)
+            if other != name:
+                found.append(f"the classes {other!r} and {name!r} differ only in case; they count as two")
+        return found
+
+    @property
     def description(self) -> str:
         """One line: what was recognised."""
         labelled = sum(label not in (None, OUTSIDER) for label in self.labels)

@@ -31,7 +31,10 @@ def read(path: Path) -> dict[str, Given]:
     header, rows = read_rows(path)
     key = next((name for name in KEYS if name in header), None)
     if key is None or "label" not in header:
-        raise InputError(f"{path} has the columns {', '.join(header)}; a label file has file_name,label (or id,label).")
+        hint = "; separate columns by commas" if len(header) == 1 and any(mark in header[0] for mark in ";\t") else ""
+        raise InputError(
+            f"{path} has the columns {', '.join(header)}; a label file has file_name,label (or id,label){hint}."
+        )
     columns = {name: header.index(name) for name in (key, "label", "source") if name in header}
     found: dict[str, Given] = {}
     faults = []

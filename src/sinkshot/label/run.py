@@ -264,7 +264,7 @@ def prepare(
     tell = tell or (lambda _: None)
     items = inputs.read(source, labels=labels, text=text, skip=skip)
     tell(f"{_shown(source)}: {items.description}")
-    for notice in items.notices:
+    for notice in (*items.notices, *items.names_alike):
         tell(notice)
     return features_of(items, source, encoder, cache, tell, progress, encoder_options)
 

@@ -80,8 +80,15 @@ def _features(table: Table, source: str) -> NDArray[Any]:
         raise InputError(f"{source} has several columns of lists ({', '.join(lists[:5])}); keep the one with features.")
     numbers = [name for name, values in table.items() if name not in (_LABEL, *_NAMES) and _holds_numbers(values)]
     if not numbers:
-        words = ", ".join(name for name in table if name not in (_LABEL, *_NAMES))
-        raise InputError(f"{source} has no column of numbers. If it holds texts, name their column: --text {words}.")
+        words = [
+            name
+            for name, values in table.items()
+            if name not in (_LABEL, *_NAMES) and isinstance(next(iter(values)), str)
+        ]
+        if len(table) == 1 and any(mark in next(iter(table)) for mark in ";\t"):
+            raise InputError(f"{source} has one column, {next(iter(table)):.60}; separate columns by commas.")
+        hint = f" If it holds texts, name their column: --text {', '.join(words)}." if words else ""
+        raise InputError(f"{source} has no column of numbers, or of lists of numbers.{hint}")
     columns = np.column_stack([np.asarray(table[name], dtype=np.float64) for name in numbers])
     with np.errstate(over="ignore"):
         return columns.astype(np.float32)
@@ -90,6 +97,8 @@ def _features(table: Table, source: str) -> NDArray[Any]:
 def _stacked(rows: Any, what: str) -> NDArray[Any]:
     """Lists of numbers, all of one length, as an array."""
     widths = {len(row) if isinstance(row, list | tuple | np.ndarray) else None for row in rows}
+    if None in widths:
+        raise InputError(f"{what} are missing in some rows; remove these rows.")
     if len(widths) > 1:
         raise InputError(f"{what} have {len(widths)} different lengths.")
     try:
