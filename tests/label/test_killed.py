@@ -1,4 +1,7 @@
-"""A killed run resumes: the answer is the same, and only the batch in flight is encoded twice."""
+"""A killed run resumes: the answer is the same, and only what was in flight is encoded twice.
+
+That is one batch, or, with an encoder that takes small batches on each core, one batch per core and one that waits.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,9 @@ import numpy as np
 import pytest
 from colour_photos import COLOURS, paint
 
+from sinkshot.encoders.onnx_session import CORE_BATCH
 from sinkshot.label.encode import BATCH
+from sinkshot.threads import cores
 
 ENCODING = """
 import sys, time
@@ -31,8 +36,22 @@ def encode(images):
         time.sleep(0.05)
     return mean_colours(images)
 
-label(sys.argv[2], encoder=encode, size=8, name="slow colours", unknown=None, out=sys.argv[4], cache=sys.argv[5])
+folders = {"out": sys.argv[4], "cache": sys.argv[5]}
+if sys.argv[6] == "0":
+    label(sys.argv[2], encoder=encode, size=8, name="slow colours", unknown=None, **folders)
+else:
+    from sinkshot.encoders import registry
+    from sinkshot.encoders.images import ImageInput
+
+    def load():
+        few = int(sys.argv[6])
+        shape = ImageInput(size=8, crop=1.0)
+        return registry.Encoder("colours", "image", 12, "c" * 64, encode, shape, core_batch=few)
+
+    registry.register("colours", modality="image", summary="on each core", extra="images")(load)
+    label(sys.argv[2], encoder="colours", unknown=None, **folders)
 """
+IN_FLIGHT = {0: BATCH["image"], CORE_BATCH: (cores() + 1) * CORE_BATCH}  # images, by the size of a core's batch
 IMAGES = 20 * BATCH["image"]
 
 
@@ -49,8 +68,8 @@ def many(tmp_path_factory):
     return root
 
 
-def start(photos, work):
-    arguments = [Path(__file__).parent, photos, work / "log", work / "labels", work / "cache"]
+def start(photos, work, core_batch):
+    arguments = [Path(__file__).parent, photos, work / "log", work / "labels", work / "cache", core_batch]
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     return subprocess.Popen([sys.executable, "-c", ENCODING, *map(str, arguments)], env=environment)
 
@@ -60,11 +79,11 @@ def encoded(work):
     return log.read_text().split() if log.exists() else []
 
 
-def killed_while_encoding(photos, work, rng):
+def killed_while_encoding(photos, work, core_batch, rng):
     """Kill a run once it has encoded a random number of further images; return whether it was still encoding."""
     before = len(encoded(work))
     wanted = before + rng.randrange(1, 5 * BATCH["image"])
-    process = start(photos, work)
+    process = start(photos, work, core_batch)
     while process.poll() is None and len(encoded(work)) < wanted:
         time.sleep(0.005)
     time.sleep(rng.random() * 0.1)
@@ -72,39 +91,41 @@ def killed_while_encoding(photos, work, rng):
     return process.wait() == -signal.SIGKILL
 
 
-def tried(photos, folder, kills, seed):
+def tried(photos, folder, kills, seed, core_batch):
     """Kill runs this many times; once most images are encoded, let one end, check its answer, and start again."""
     whole = folder / "whole"
     whole.mkdir()
-    assert start(photos, whole).wait() == 0
+    assert start(photos, whole, core_batch).wait() == 0
     expected = (whole / "labels" / "labels.csv").read_bytes()
     assert max(Counter(encoded(whole)).values()) == 1
     rng, since, work = random.Random(seed), 0, folder / "killed"
     work.mkdir()
     for number in range(kills):
-        assert killed_while_encoding(photos, work, rng), "it ended before it was killed; give it more images"
+        assert killed_while_encoding(photos, work, core_batch, rng), "it ended before it was killed: too few images"
         since += 1
         if number == kills - 1 or len(set(encoded(work))) > 0.7 * IMAGES:
-            finished(photos, work, expected, since)
+            finished(photos, work, expected, since, core_batch)
             shutil.rmtree(work)
             work.mkdir()
             since = 0
 
 
-def finished(photos, work, expected, kills):
-    """Let a run end; the answer is the same, and each kill cost at most one batch."""
-    assert start(photos, work).wait() == 0
+def finished(photos, work, expected, kills, core_batch):
+    """Let a run end; the answer is the same, and each kill cost at most what was in flight."""
+    assert start(photos, work, core_batch).wait() == 0
     assert (work / "labels" / "labels.csv").read_bytes() == expected
     times = Counter(encoded(work))
     assert len(times) == IMAGES
-    assert sum(times.values()) <= IMAGES + kills * BATCH["image"]
+    assert sum(times.values()) <= IMAGES + kills * IN_FLIGHT[core_batch]
 
 
 @pytest.mark.slow
-def test_a_kill_loses_at_most_the_batch_in_flight(many, tmp_path):
-    tried(many, tmp_path, kills=1, seed=1)
+@pytest.mark.parametrize("core_batch", IN_FLIGHT)
+def test_a_kill_loses_at_most_what_is_in_flight(many, tmp_path, core_batch):
+    tried(many, tmp_path, kills=1, seed=1, core_batch=core_batch)
 
 
 @pytest.mark.long
-def test_ten_kills_lose_at_most_the_batch_in_flight(many, tmp_path):
-    tried(many, tmp_path, kills=10, seed=2)
+@pytest.mark.parametrize("core_batch", IN_FLIGHT)
+def test_ten_kills_lose_at_most_what_is_in_flight(many, tmp_path, core_batch):
+    tried(many, tmp_path, kills=10, seed=2, core_batch=core_batch)
