@@ -19,13 +19,14 @@ from sinkshot.estimators._preprocessing import FORM, plain, refuse_unusable
 from sinkshot.estimators.auto_chain import auto_chain
 from sinkshot.estimators.fit_report import FitReport, contradiction, nearest_mean_answers
 from sinkshot.estimators.label_input import UNKNOWN, Labels, read_labels
-from sinkshot.estimators.pool_neighbours import PoolNeighbours, task_rows
+from sinkshot.estimators.outsiders import Taught, codes_with_kinds, scores_of, taught_by
+from sinkshot.estimators.pool_neighbours import PoolNeighbours, task_of
 from sinkshot.estimators.prototype_head import PrototypeHead, fit_head, unit_length
-from sinkshot.estimators.unknown_head import AnyUnknownHead, LateUnknownHead, learn_from_outsiders, trusted_by_labels
+from sinkshot.estimators.unknown_head import AnyUnknownHead, LateUnknownHead, trusted_by_labels
 from sinkshot.selection import DEFAULT as DEFAULT_STRATEGY
 from sinkshot.selection import Pool
 from sinkshot.selection import get as get_strategy
-from sinkshot.task import Scores, Task
+from sinkshot.task import Scores
 
 Rows = NDArray[Any]
 _OWN = ("method", "preprocess", "unknown", "base")  # parameters that are not the method's
@@ -131,8 +132,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y : array-like of shape (n,)
             Labels. -1, None, NaN, pandas' NA and the empty string mean "no label yet".
         none : array of bool of shape (n,), optional
-            Rows that are known to belong to none of the classes. The classifier learns from them what to reject. The
-            label "_none" in `y` means the same.
+            Rows that are known to belong to none of the classes. The method runs a second time, with kinds of them as
+            classes, to learn what to reject. The label "_none" in `y` means the same.
         neighbours : PoolNeighbours, optional
             Makes later fits of the same large pool quicker, with approximate neighbours.
 
@@ -143,36 +144,38 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         x = validate_data(self, X, **FORM)
         labels = read_labels(x, y, none)
-        threshold = self._threshold(labels)
+        self._threshold(labels)  # refuses a wrong one before any work
         method = methods.get(self.method)
         hyper = method.bind({name: plain(getattr(self, name)) for name in self._hyper_names})
         spelled = auto_chain(method, x, self.base is not None) if self.preprocess == "auto" else self.preprocess
         self.preprocess_ = spelled
         steps = chain.parse(spelled)
         self.classes_ = labels.classes
-        rows, task = self._prepared(x, labels, steps, neighbours)
-        scores = _scores(method, task, hyper)
+        rows, base = self._prepared(x, steps)
+        _, task_wise = chain.split(steps)
+        task = task_of(neighbours, rows, labels.codes, task_wise, base)
+        scores = scores_of(method, task, hyper)
+        codes = codes_with_kinds(task, labels)
         del task  # a copy of the rows
-        self._learn(rows, labels, scores, threshold, neighbours)
+        taught = None
+        if codes is not None:
+            first = None if neighbours is None else neighbours.task_rows
+            taught = taught_by(method, task_of(neighbours, rows, codes, task_wise, base), scores, labels, hyper)
+            if neighbours is not None:
+                neighbours.task_rows = first
+        self._learn(rows, labels, scores, taught, neighbours)
         return self
 
-    def _prepared(self, x: Rows, labels: Labels, steps: chain.Chain, neighbours: Any) -> tuple[Rows, Task]:
-        """Return rows [n, d] after the row-wise part of the chain, and the task after the whole chain."""
+    def _prepared(self, x: Rows, steps: chain.Chain) -> tuple[Rows, FeatureBank | None]:
+        """Return rows [n, d] after the row-wise part of the chain, and the base rows after the whole chain."""
         refuse_unusable(x, steps, "X")
         base = self._base_bank(steps, x.shape[1])
         statistics = chain.base_statistics({}, base)
-        row_wise, task_wise = chain.split(steps)
+        row_wise, _ = chain.split(steps)
         done = chain.run(x, row_wise, base=statistics)
         chain.warn_of_zero_rows(done.zero_rows)
         self._row_wise, self._statistics = row_wise, done.statistics
-        rows = np.asarray(done.x)
-        supports = int(labels.labelled.sum())
-        order = np.argsort(~labels.labelled, kind="stable")  # outsiders count as part of the pool
-        codes = labels.codes[labels.labelled]
-        ordered, nearest = task_rows(neighbours, rows, order, task_wise, codes)
-        behind = None if base is None else chain.base_after(base, steps, statistics)
-        support, query = ordered[None, :supports], ordered[None, supports:]
-        return rows, Task(support, codes[None], query, len(self.classes_), behind, nearest)
+        return np.asarray(done.x), None if base is None else chain.base_after(base, steps, statistics)
 
     def _base_bank(self, steps: chain.Chain, width: int) -> FeatureBank | None:
         if self.base is None:
@@ -199,25 +202,25 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return threshold
 
-    def _learn(self, rows: Rows, labels: Labels, scores: Scores, threshold: float | None, neighbours: Any) -> None:
+    def _learn(self, rows: Rows, labels: Labels, scores: Scores, taught: Taught | None, neighbours: Any) -> None:
         """Store the answers for the rows of `fit`, the heads for new rows, and the report."""
-        way, labelled, pool = len(self.classes_), labels.labelled, labels.pool
+        way, labelled, pool, threshold = len(self.classes_), labels.labelled, labels.pool, self._threshold(labels)
         distributions = np.zeros((len(rows), way), dtype=rows.dtype)
         distributions[labelled, labels.codes[labelled]] = 1
         distributions[~labelled] = np.asarray(scores.probabilities[0])
         unknown = np.zeros(len(rows), dtype=rows.dtype)
         scored = scores.unknown if methods.get(self.method).rejects else None
         if scored is not None:
-            unknown[~labelled] = np.asarray(scored[0])
+            unknown[~labelled] = np.asarray(scored[0]) if taught is None else taught.others
             unknown = trusted_by_labels(rows, unknown, labelled, neighbours and neighbours.numbers)
+        if taught is not None:
+            unknown = taught.joined(unknown, ~labelled)
         unknown[labels.outsiders] = 1
         rejects = scored is not None or bool(labels.outsiders.any())
         membership = distributions * (1 - unknown)[:, None]
         fitted = fit_head(rows, membership, distributions)
         self._head: PrototypeHead = fitted.head
         z = unit_length(rows - fitted.head.centre)
-        if labels.outsiders.any():
-            unknown = learn_from_outsiders(z, unknown, labelled, labels.outsiders)
         self._unknown_head: AnyUnknownHead | None = LateUnknownHead(z, fitted.left_out, unknown) if rejects else None
         self.label_distributions_ = distributions
         self.left_out_distributions_ = fitted.probabilities()
@@ -391,10 +394,3 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.positive_only = any(step.name == "P" for step in fixed)
         tags.classifier_tags.poor_score = True  # the checks' toy data has two columns, and unit length leaves an angle
         return tags
-
-
-def _scores(method: methods.Method, task: Task, hyper: dict[str, Any]) -> Scores:
-    """Run a method on a single task, unless no row is unlabelled."""
-    if task.queries == 0:
-        return Scores(np.empty((1, 0, task.way), dtype=task.support.dtype), np.empty((1, 0)))
-    return method(task, **hyper)

@@ -15,11 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkshot import preprocess as chain
+from sinkshot.bank import FeatureBank
 from sinkshot.errors import InputError
 from sinkshot.kernels import LARGE_POOL
 from sinkshot.kernels.jit import workers
 from sinkshot.kernels.landmarks import LANDMARKS
 from sinkshot.kernels.nearest_rows import Lists, nearest_rows
+from sinkshot.task import Task
 from sinkshot.threads import ONE_BLAS_THREAD
 from sinkshot.whitening import whitening
 
@@ -141,19 +143,25 @@ def known_nearest(
     return neighbours.seen_from(rows, centre, order)
 
 
-def task_rows(
+def task_of(
     neighbours: PoolNeighbours | None,
     rows: Floats,
-    order: NDArray[np.int64],
-    task_wise: chain.Chain,
     codes: NDArray[np.int64],
-) -> tuple[Floats, Lists | None]:
-    """Return the pool after the task-wise part of a chain, labelled rows first, and its nearest rows where known."""
+    task_wise: chain.Chain,
+    base: FeatureBank | None,
+) -> Task:
+    """Return rows [n, d] after the task-wise part of a chain as a task, with its nearest rows where known.
+
+    Rows with a code of 0 or more are the supports; the others are the queries, in their order.
+    """
+    labelled = codes >= 0
+    order, supports, own = np.argsort(~labelled, kind="stable"), int(labelled.sum()), codes[labelled]
     kept, pool, rest = neighbours, rows, task_wise
     if neighbours is not None:
-        kept, pool, rest = neighbours.whitened(rows, order, task_wise, codes)
-    seen = chain.run(pool[order], rest, supports=len(codes), labels=codes)
+        kept, pool, rest = neighbours.whitened(rows, order, task_wise, own)
+    seen = chain.run(pool[order], rest, supports=supports, labels=own)
     ordered = np.asarray(seen.x)
     if neighbours is not None:
         neighbours.task_rows = ordered
-    return ordered, known_nearest(kept, pool, order, rest, seen)
+    nearest = known_nearest(kept, pool, order, rest, seen)
+    return Task(ordered[None, :supports], own[None], ordered[None, supports:], int(own.max()) + 1, base, nearest)

@@ -1,4 +1,4 @@
-"""Detect rows of no class among those that come after `fit`, and learn from known outsiders.
+"""Detect rows of no class among those that come after `fit`.
 
 A method gives each row of its pool a probability of belonging to no class. The head learns to predict it for new rows
 from two features: the cosine to the nearest prototype, and the method's probabilities for the nearest rows of the pool.
@@ -78,48 +78,6 @@ def fit_unknown_head(rows: Floats, cosines: Floats, unknown: Floats) -> UnknownH
     around = _around(references, references, of_references, itself=np.arange(len(kept)))
     evidence = _evidence(cosines[kept], around)
     return UnknownHead(references, of_references, _logistic_regression(evidence, of_references, penalised=2))
-
-
-def learn_from_outsiders(
-    rows: Floats, unknown: Floats, labelled: NDArray[np.bool_], outsiders: NDArray[np.bool_]
-) -> Floats:
-    """Update `unknown` [n] with known outsiders, which get one; labelled rows get zero."""
-    marked = labelled | outsiders
-    updated = OutsiderRule.fit(rows[marked], outsiders[marked])(rows, unknown)
-    return np.asarray(np.where(outsiders, 1.0, np.where(labelled, 0.0, updated)), dtype=unknown.dtype)
-
-
-@dataclass(frozen=True)
-class OutsiderRule:
-    """What known outsiders teach: `unknown` rises for a row that is nearer to an outsider than to a labelled row.
-
-    The evidence is the cosine to the nearest outsider minus that to the nearest labelled row. Its weight is learnt by
-    logistic regression from the labelled rows and the outsiders, each compared with the others only.
-    """
-
-    outsiders: Floats  # [o, d], of unit length
-    labelled: Floats  # [l, d]
-    slope: float
-    intercept: float
-
-    @classmethod
-    def fit(cls, rows: Floats, outsiders: NDArray[np.bool_]) -> OutsiderRule:
-        """Learn from rows [m, d] of unit length, outsiders or labelled."""
-        nearer = _nearest(rows, rows[outsiders], np.flatnonzero(outsiders)) - _nearest(
-            rows, rows[~outsiders], np.flatnonzero(~outsiders)
-        )
-        truth = outsiders.astype(np.float64)
-        weights = np.where(truth > 0, len(truth) / max(truth.sum(), 1), len(truth) / max((1 - truth).sum(), 1)) / 2
-        evidence = np.column_stack([nearer, np.ones(len(nearer))])
-        slope, intercept = _logistic_regression(evidence, truth, penalised=1, weights=weights)
-        found = (float(slope), float(intercept)) if slope > 0 else (0.0, 0.0)
-        return cls(rows[outsiders], rows[~outsiders], *found)
-
-    def __call__(self, rows: Floats, unknown: Floats) -> Floats:
-        """Return `unknown` [n] of rows [n, d], updated."""
-        nobody = np.empty(0, dtype=np.int64)
-        nearer = _nearest(rows, self.outsiders, nobody) - _nearest(rows, self.labelled, nobody)
-        return sigmoid(logit(unknown) + self.slope * nearer + self.intercept)
 
 
 def trusted_by_labels(
@@ -210,28 +168,14 @@ def _around(rows: Floats, references: Floats, unknown: Floats, itself: NDArray[n
     return around
 
 
-def _nearest(rows: Floats, others: Floats, numbers: NDArray[np.int64]) -> Floats:
-    """Largest cosine [n] of each row to `others`, without itself where `numbers` tells which rows these are."""
-    largest = np.empty(len(rows))
-    for block in _blocks(len(rows)):
-        cosines = rows[block] @ others.T
-        if len(numbers):
-            cosines[np.arange(block.start, block.start + len(cosines))[:, None] == numbers] = -1.0
-        largest[block] = cosines.max(axis=1, initial=-1.0)
-    return largest
-
-
-def _logistic_regression(
-    evidence: Floats, target: Floats, penalised: int, weights: Floats | None = None, steps: int = 30
-) -> Floats:
+def _logistic_regression(evidence: Floats, target: Floats, penalised: int, steps: int = 30) -> Floats:
     """Coefficients of a logistic regression on soft targets by Newton's method; the first `penalised` have a ridge."""
-    weights = np.ones(len(target)) if weights is None else weights
     ridge = np.where(np.arange(evidence.shape[1]) < penalised, _RIDGE, 1e-3)
     coefficients = np.zeros(evidence.shape[1])
     for _ in range(steps):
         probability = sigmoid(evidence @ coefficients)
-        gradient = evidence.T @ (weights * (probability - target)) + ridge * coefficients
-        curvature = (evidence * (weights * probability * (1 - probability))[:, None]).T @ evidence
+        gradient = evidence.T @ (probability - target) + ridge * coefficients
+        curvature = (evidence * (probability * (1 - probability))[:, None]).T @ evidence
         step = np.linalg.solve(curvature + np.diag(ridge), gradient)
         coefficients = coefficients - step * min(1.0, 5.0 / max(float(np.abs(step).max()), 1e-12))
         if np.abs(step).max() < 1e-8:

@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkshot.errors import InputError
-from sinkshot.estimators.unknown_head import NEIGHBOURS, OutsiderRule, logit, shift_by_labels, sigmoid
+from sinkshot.estimators.outsiders import OutsiderRule
+from sinkshot.estimators.unknown_head import NEIGHBOURS, logit, shift_by_labels, sigmoid
 from sinkshot.foreign.folders import Folder, folder_at
 from sinkshot.formats.parts import PartedFeatures
 from sinkshot.label.items import OUTSIDER, Items
+from sinkshot.methods import Method
 from sinkshot.parted.array import PartedArray, Stored, new_stored, read_rows
 from sinkshot.parted.neighbours import NearestOfSupports
 from sinkshot.parted.pool import PartedPool, PoolFiles
@@ -24,6 +26,7 @@ from sinkshot.task import Scores
 
 Floats = NDArray[Any]
 ANSWERS = "answers"  # folder of the Parquet files
+_MOST_HEARD = 20_000  # rows of the pool among which known outsiders are heard
 KNOWN_OUTSIDER = -2  # code of a row that is known to belong to no class
 
 
@@ -78,6 +81,7 @@ class PartedAnswers:
         near: NearestOfSupports | None,
         work: WorkFolder,
         outsiders: NDArray[np.int64],
+        method: Method,
     ) -> PartedAnswers:
         """Store the scores, check `unknown` by the neighbours of the labelled rows, and learn from known outsiders.
 
@@ -101,7 +105,7 @@ class PartedAnswers:
         found = cls(pool.files, probabilities, unknown, shift, path)
         if not len(outsiders):
             return found
-        return replace(found, updated=_with_outsiders(found, pool, np.sort(places[outsiders]), work))
+        return replace(found, updated=_with_outsiders(found, pool, np.sort(places[outsiders]), work, method))
 
     def answers(self, places: NDArray[np.int32], updated: bool = True) -> tuple[Floats, Floats]:
         """Return probabilities [m, way] and unknown [m] of rows by their places; supports have no meaning here."""
@@ -133,21 +137,30 @@ class OutsiderJob:
     target: Stored
 
 
-def _with_outsiders(found: PartedAnswers, pool: PartedPool, places: NDArray[np.int32], work: WorkFolder) -> Stored:
+def _with_outsiders(
+    found: PartedAnswers, pool: PartedPool, places: NDArray[np.int32], work: WorkFolder, method: Method
+) -> Stored:
     """Return `unknown` of all rows after hearing the outsiders at these places, in a pass over the rows."""
-    cuts = np.searchsorted(places, pool.layout.starts)
-    known = [
-        pool.files.rows(part)[places[begin:end] - pool.layout.starts[part]]
-        for part, (begin, end) in enumerate(pairwise(cuts))
-        if end > begin
-    ]
     supports = pool.files.rows(0)
-    marked = np.concatenate([supports, *known])
-    rule = OutsiderRule.fit(marked, np.arange(len(marked)) >= len(supports))
+    free = np.setdiff1d(np.arange(len(supports), pool.layout.rows, dtype=np.int32), places, assume_unique=True)
+    some = free[np.unique(np.linspace(0, len(free) - 1, min(len(free), _MOST_HEARD)).astype(np.int64))]
+    rows = np.concatenate([supports, _rows_at(pool, places), _rows_at(pool, some)])
+    rule = OutsiderRule.fit(method, rows, pool.codes, len(places), centred="Mc" in pool.chain)
     target = new_stored(work, pool.layout.rows, 1)
     groups = work.groups(pool.layout, range(1, len(pool.layout.sizes) + 1))
     work.map(outsiders_heard, [OutsiderJob(found, parts, rule, target) for parts in groups])
     return target
+
+
+def _rows_at(pool: PartedPool, places: NDArray[np.int32]) -> Floats:
+    """Return the rows [m, d] at these places, which rise."""
+    cuts = np.searchsorted(places, pool.layout.starts)
+    found = [
+        pool.files.rows(part)[places[begin:end] - pool.layout.starts[part]]
+        for part, (begin, end) in enumerate(pairwise(cuts))
+        if end > begin
+    ]
+    return np.concatenate([np.empty((0, pool.files.width), np.float32), *found])
 
 
 def outsiders_heard(job: OutsiderJob) -> None:

@@ -139,7 +139,8 @@ def label_rows(
         stage(f"running {method}")
         scores, near = solve(pool, chosen, chosen.bind({}), work)
         outsiders = np.flatnonzero(rows.labels == KNOWN_OUTSIDER) if unknown is not None else np.empty(0, np.int64)
-        found = PartedAnswers.of(pool, scores if rejects else replace(scores, unknown=None), near, work, outsiders)
+        scores = scores if rejects else replace(scores, unknown=None)
+        found = PartedAnswers.of(pool, scores, near, work, outsiders, chosen)
         stage("writing answers")
         totals = write_answers(rows, found, unknown, folder, work)
         sample = sampled(rows, found)
@@ -166,7 +167,8 @@ class Sample:
 
     numbers: NDArray[np.int64]  # in the bank, rising
     features: Floats  # [m, d]
-    scores: Scores  # of the unlabelled ones, in their order
+    scores: Scores  # of the unlabelled ones, in their order, without known outsiders' say
+    kin: Floats | None  # probability of the unlabelled ones of being of a known kind of outsider
 
 
 def sample_of(rows: PartedRows) -> NDArray[np.int64]:
@@ -181,9 +183,13 @@ def sampled(rows: PartedRows, found: PartedAnswers) -> Sample:
     numbers = sample_of(rows)
     places = np.memmap(found.places, np.int32, "r")
     queries = numbers[rows.labels[numbers] < 0]
-    probabilities, unknown = found.answers(np.asarray(places[queries]), updated=False)  # outsiders are heard by `fit`
+    at = np.asarray(places[queries])
+    probabilities, unknown = found.answers(at, updated=False)
     scores = Scores(probabilities[None], unknown=None if found.unknown is None else unknown[None])
-    return Sample(numbers, rows.features[numbers], scores)
+    kin = None
+    if found.updated is not None:
+        kin = np.clip(1 - (1 - found.unknown_of(at)) / np.maximum(1 - unknown, 1e-6), 0, 1)
+    return Sample(numbers, rows.features[numbers], scores, kin)
 
 
 def items_of(rows: PartedRows, numbers: NDArray[np.int64], features: Floats) -> Items:
@@ -213,7 +219,7 @@ def summarised(
     items = items_of(rows, sample.numbers, sample.features)
     model = FewShotClassifier(method, preprocess=chain, unknown=unknown)
     with data_warnings() as said:
-        fit_to_scores(model, sample.features, list(items.labels), sample.scores)
+        fit_to_scores(model, sample.features, list(items.labels), sample.scores, sample.kin)
     answers = answers_of(items, sample.features, model, own_scores(model), unknown, next_count, tuple(said), stage)
     told = files.summary(items, answers, method=method, threshold=unknown, **facts)
     return Labelled(items, answers, told | totals_of(rows, totals, len(items)), sample.features)
