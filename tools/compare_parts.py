@@ -55,7 +55,8 @@ def graph_in_memory(pool: PartedPool, work: folders.WorkFolder, labels: np.ndarr
     """Return the graph of the parts with rows as a task in memory has them: supports, then queries."""
     graph, _ = neighbour_graph(pool, work, SETTINGS.neighbours, SETTINGS.sharpness)
     every = range(len(pool.layout.sizes) + 1)
-    weights = sparse.vstack([read_graph(pool.layout, part) for part in every]).tocsr()
+    weights = sparse.vstack([read_graph(pool.layout, part) for part in every]).tocsr()  # [rows, landmarks]
+    weights.resize(pool.layout.rows, pool.layout.rows)  # landmarks come first; the others are read by none
     root = np.concatenate([graph.root_degree.expression.block(pool.layout, part, {}) for part in every], axis=-1)
     number = np.concatenate([pool.files.bank_numbers(part) for part in every])
     order = np.argsort(number)[np.concatenate([np.flatnonzero(labels >= 0), np.flatnonzero(labels < 0)])]
@@ -99,7 +100,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="where to keep the pool and files of the runs")
     parser.add_argument("--rows", type=int, default=100_000)
-    parser.add_argument("--workers", default="1,2,4", help="numbers of workers")
+    parser.add_argument("--workers", default="1,2,4", help="numbers of workers; empty: none")
     parser.add_argument("--no-memory", action="store_true", help="compare numbers of workers only")
     parser.add_argument("--every-pass", action="store_true", help="send every pass to the workers, however small")
     asked = parser.parse_args()
@@ -113,7 +114,7 @@ def main() -> None:
     first, unknown, spent, chain, graph = in_parts(path, None, with_graph=True)
     labels = first[free].argmax(axis=1)
     _tell(workers="threads", seconds=spent, accuracy=_share(labels, _codes(path, truth)[free]))
-    for workers in (int(number) for number in asked.workers.split(",")):
+    for workers in (int(number) for number in asked.workers.split(",") if number):
         again, unknown_again, spent, _, _ = in_parts(path, workers, with_graph=False)
         same = bool(np.array_equal(first, again) and np.array_equal(unknown, unknown_again))
         most = max(float(np.abs(a - b).max()) for a, b in ((first, again), (unknown, unknown_again)))

@@ -4,7 +4,8 @@ The more rows a pool has, the nearer its neighbours are, and the less an average
 `LANDMARKS` rows neighbours are looked for in a sample of that size. Among landmarks, supports always among them, the
 graph is the symmetric one. Every other row is linked as if it alone had been added to a pool of the landmarks: it reads
 its nearest landmarks and those to which it is nearer than the last of their own, each with half its weight. It is read
-by none. Up to that size every row is a landmark, and nothing changes.
+by none. Up to that size every row is a landmark. The size was chosen on blends of validation rows
+(`tools/choose_landmarks.py`); where there are many classes it grows with them.
 """
 
 from __future__ import annotations
@@ -17,11 +18,22 @@ from scipy import sparse
 
 from sinkshot.kernels.nearest_rows import Lists, keep_nearest, no_rows
 
-LANDMARKS = 100_000  # rows
+LANDMARKS = 40_000  # rows, for up to ...
+CLASSES = 40  # ... so many classes; for more of them in proportion, up to ...
+MOST_TIMES = 2.5  # ... so many times as many rows
 MOST_CHOOSING = 64  # landmarks that would choose a row, the nearest, so that equal rows take no more memory
 
 
-def landmark_queries(supports: int, queries: int, most: int | None = None) -> NDArray[np.int64] | None:
+def most_landmarks(way: int) -> int:
+    """Return in how many rows of a pool of so many classes neighbours are looked for.
+
+    >>> most_landmarks(20), most_landmarks(60), most_landmarks(500)
+    (40000, 60000, 100000)
+    """
+    return round(LANDMARKS * min(max(way / CLASSES, 1.0), MOST_TIMES))
+
+
+def landmark_queries(supports: int, queries: int, most: int) -> NDArray[np.int64] | None:
     """Return the numbers of the queries that are landmarks, rising, or None where all rows are.
 
     The queries are cut into equal stretches, and of each one is drawn, by the number of the stretch alone.
@@ -29,7 +41,6 @@ def landmark_queries(supports: int, queries: int, most: int | None = None) -> ND
     >>> landmark_queries(5, 1_000, most=10)
     array([161, 361, 503, 657, 810])
     """
-    most = LANDMARKS if most is None else most
     if supports + queries <= most:
         return None
     count = min(queries, max(most - supports, most // 2, 1))

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from sinkshot.kernels.jit import workers
-from sinkshot.kernels.landmarks import MOST_CHOOSING, LandmarkLinks, landmark_queries, one_way
+from sinkshot.kernels.landmarks import MOST_CHOOSING, LandmarkLinks, landmark_queries, most_landmarks, one_way
 from sinkshot.kernels.nearest_rows import Lists, nearest_rows, unit_rows
 from sinkshot.kernels.nearest_rows_faiss import has_faiss, nearest_by_cells
 from sinkshot.task import Task
@@ -152,7 +152,7 @@ def large_pool(task: Task) -> Iterator[LargePool]:
 
 def _landmarks(task: Task) -> NDArray[np.int64] | None:
     """Return the numbers of the landmarks, supports first, or None where all rows are."""
-    queries = landmark_queries(task.supports, task.queries)
+    queries = landmark_queries(task.supports, task.queries, most_landmarks(task.way))
     return None if queries is None else np.concatenate([np.arange(task.supports), task.supports + queries])
 
 

@@ -1,7 +1,7 @@
 """Nearest rows in a pool in parts, found by cells.
 
 A row is compared with the landmarks of the cells nearest to it and with all supports; supports are compared with all
-landmarks. In a pool of up to 100,000 rows every row is a landmark.
+landmarks. In a small pool every row is a landmark (`sinkshot.kernels.landmarks`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from sinkshot.parted.pool import CELLS, PartedPool, PoolFiles
 from sinkshot.parted.work_folder import RowLayout, WorkFolder, room_is_said
 
 Floats = NDArray[Any]
-CELLS_SEARCHED = 32  # nearest cells of each row whose rows are compared: 99.8 % of the neighbours, see docs/scale.md
-CELLS_OF_OTHERS = 12  # the same of rows that are no landmarks, which are read by none: 98.3 %
+CELLS_SEARCHED = 32  # nearest cells of each row whose rows are compared: 99.7 % of the neighbours, see docs/scale.md
+CELLS_OF_OTHERS = 12  # the same of rows that are no landmarks, which are read by none: 99.0 %
 CELLS_NEAR = 128  # cells near a cell, among which its rows choose those
 LEAST = "least-cosines"  # file of the cosine of each landmark's last neighbour
 LISTED_OF_SUPPORTS = 32  # nearest queries of each support that are kept

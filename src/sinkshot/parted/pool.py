@@ -24,7 +24,7 @@ from sinkshot.errors import InputError
 from sinkshot.formats.part_files import verify
 from sinkshot.formats.parts import PartedFeatures
 from sinkshot.kernels.half_floats import widened
-from sinkshot.kernels.landmarks import landmark_queries
+from sinkshot.kernels.landmarks import landmark_queries, most_landmarks
 from sinkshot.parted.array import read_rows
 from sinkshot.parted.cells import Cells, cells_wanted, find_cells, read_cells, sample_wanted, write_cells
 from sinkshot.parted.work_folder import RowLayout, WorkFolder, must_fit, room_is_said
@@ -132,7 +132,7 @@ def prepare_pool(features: PartedFeatures, labels: NDArray[np.int64], spelled: s
     store = "float32" if features.index.store == "float32" else "float16"
     must_fit(work.path, 2 * len(labels) * features.shape[1] * np.dtype(store).itemsize)
     source = RowSource(features, row_wise, numbers)
-    chosen = landmark_queries(len(numbers), queries)
+    chosen = landmark_queries(len(numbers), queries, most_landmarks(int(labels.max()) + 1))
     landmarks = None if chosen is None else np.flatnonzero(labels < 0)[chosen]
     parts = range(len(features.index.parts))
     shown = queries if landmarks is None else len(landmarks)
