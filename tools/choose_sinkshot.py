@@ -344,7 +344,7 @@ constants: 0.0. A linear map of ten statistics of a class to its size lowers the
 After the last changes ([weights](weights-choice.md) and [temperature](temperature-choice.md)) novel classes were
 evaluated once more, 10,000 episodes: [the table](guide/researcher.md). `bms-open` has 84.68 / 90.31 with strangers, CUB
 87.5 / 93.0, so `sinkshot` is above it at 5 shots and on CUB, and 0.04 below on CIFAR-FS at 1 shot, within the
-interval. Before [Wb](whitening-choice.md) accuracies were 0.3 to 0.6 lower. Before the last changes, against nearest class means
+interval. Before [Wb](whitening-choice.md) they were 0.3 to 0.6 lower. Before the last changes, against class means
 (`python tools/compare_with_ncm.py data/banks/*_novel.safetensors`), 1,000 paired episodes in each of 1,344 cells (15
 banks; 1, 2, 5, 10 shots; 2, 5, 10, 20 ways; nine kinds of class sizes): two with a negative mean difference (-0.10 and
 -0.05), none below after Holm's correction. The table below predates these changes.
