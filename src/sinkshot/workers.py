@@ -26,6 +26,7 @@ _PATIENCE = 10.0  # seconds for a scheduler to answer and to have a worker
 _LOOK = 5.0  # seconds between checks for remaining workers
 _PAUSE = 0.001, 0.02  # seconds between looks, doubled from the first to the second
 _AHEAD = 4  # jobs per worker that are sent ahead, so that a million jobs take no memory
+_STARTS = 3  # attempts to start local workers
 _KEPT = "Finished parts are kept; run again to continue."
 
 
@@ -204,19 +205,28 @@ def result_of(future: Any, kept: str) -> Any:
 def _local(workers: int) -> Iterator[Any]:
     """Start a scheduler on the loopback and `workers` processes, which share the cores."""
     try:
-        from distributed import Client, LocalCluster
+        from distributed import Client
     except ImportError:
         raise InputError("--workers needs Dask, which is not installed: pip install 'sinkshot[dask]'.") from None
     if workers < 1:
         raise InputError(f"--workers must be at least 1; {workers} was given.")
     threads = str(max(1, available() // workers))
     limits = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), threads)
-    options = {"host": "127.0.0.1", "dashboard_address": None, "memory_limit": 0, "silence_logs": logging.ERROR}
-    with (
-        LocalCluster(n_workers=workers, threads_per_worker=1, env=limits, **options) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with _processes(workers, limits) as cluster, Client(cluster, set_as_default=False) as client:
         yield client
+
+
+def _processes(workers: int, limits: dict[str, str]) -> Any:
+    """Start a local cluster; once more if a process dies while it starts."""
+    from distributed import LocalCluster
+
+    options = {"host": "127.0.0.1", "dashboard_address": None, "memory_limit": 0, "silence_logs": logging.ERROR}
+    for _ in range(_STARTS):
+        try:
+            return LocalCluster(n_workers=workers, threads_per_worker=1, env=limits, **options)
+        except RuntimeError as error:  # "Nanny failed to start."
+            reason = error
+    raise InputError(f"the {workers} processes of --workers cannot be started ({reason}).")
 
 
 async def _greet(address: str) -> None:
