@@ -116,6 +116,15 @@ def test_methods_that_a_run_lacks_come_from_another_which_the_page_names(tool, c
     assert tool.joined(both, whole)["others"] == both["others"]  # nothing is missing any more
 
 
+def test_a_method_that_a_run_lacks_on_one_sheet_is_filled_in_with_the_run_it_came_from(tool):
+    first = {"study": tool.STUDY, "hardware": "a", "finished": "1", "sheets": {"one": {"ncm": {}}, "two": {}}}
+    kept = {"hardware": "c", "finished": "3", "methods": ["bms", "oslo"]}
+    other = {"hardware": "b", "finished": "2", "others": [kept], "sheets": {"two": {"ncm": {}, "bms": {}}}}
+    both = tool.joined(first, other)
+    assert both["sheets"] == {"one": {"ncm": {}}, "two": {"ncm": {}, "bms": {}}}
+    assert [(run["hardware"], run["methods"]) for run in both["others"]] == [("b", ["ncm"]), ("c", ["bms"])]
+
+
 def test_numbers_without_an_interval_are_left_out(tool, cells):
     text = cells.read_text()
     place = text.splitlines()[0].split(",").index("here_ci95")

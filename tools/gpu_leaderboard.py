@@ -4,8 +4,9 @@
 
 All registered methods, 10,000 episodes, the four banks of `BANKS`, balanced, Dirichlet and open set. With `--probe`,
 the first 1,000 episodes of one bank come before all others: they tell what a method costs, and are not measured again.
-Cheap methods come first (by OUT/probe.json, if it is there), so that running out of time costs slow ones alone. Several
-processes share the GPU, since the work between two kernels, drawing and storing, is done on the CPU.
+Cheap methods come first (by OUT/probe.json, if it is there), so that running out of time costs slow ones alone; a few
+processes begin with the slowest. Several processes share the GPU, since the work between two kernels, drawing and
+storing, is done on the CPU.
 
 A method that fails or takes too long is reported, and the others go on. Results are kept in OUT/results.sqlite: the
 same command continues. OUT/cells.csv, OUT/summary.json and, where matplotlib is installed, a report show what is done.
@@ -135,6 +136,7 @@ class Lane:
     pipe: Connection
     task: Task
     begin: float
+    slow: bool = False  # whether its task is from the slow end
 
     def end(self) -> None:
         """Kill the process; what it stored stays."""
@@ -176,6 +178,7 @@ class Board:
     where: Where
     lanes: int
     deadline: float
+    slow_lanes: int = 0  # of them take the slowest tasks first, so that the GPU has work while others draw and store
     begin: float = field(default_factory=time.monotonic)
     failed: dict[str, str] = field(default_factory=dict)  # methods, and why
     notes: dict[str, None] = field(default_factory=dict)  # what cannot be measured, each once
@@ -186,8 +189,7 @@ class Board:
         total, done = len(waiting), 0
         try:
             while waiting or busy:
-                for lane in self._fill(waiting, idle, self.lanes - len(busy)):
-                    busy.append(lane)
+                self._fill(waiting, idle, busy)
                 ready = wait([lane.pipe for lane in busy], timeout=0.5)
                 if time.monotonic() > self.deadline:
                     return
@@ -206,18 +208,18 @@ class Board:
             for lane in (*busy, *idle):
                 lane.end()
 
-    def _fill(self, waiting: deque[Task], idle: list[Lane], places: int) -> Iterator[Lane]:
+    def _fill(self, waiting: deque[Task], idle: list[Lane], busy: list[Lane]) -> None:
         """Give tasks to free processes; those of methods that have failed are dropped."""
-        while places > 0 and waiting:
-            task = waiting.popleft()
+        while len(busy) < self.lanes and waiting:
+            slow = sum(lane.slow for lane in busy) < self.slow_lanes
+            task = waiting.pop() if slow else waiting.popleft()
             if task.method in self.failed:
                 continue
             lane = idle.pop() if idle else self._start(task)
-            lane.task, lane.begin = task, time.monotonic()
+            lane.task, lane.begin, lane.slow = task, time.monotonic(), slow
             with suppress(OSError):  # if it has died, its answer will tell
                 lane.pipe.send(task)
-            places -= 1
-            yield lane
+            busy.append(lane)
 
     def _start(self, task: Task) -> Lane:
         context = multiprocessing.get_context("spawn")
@@ -308,16 +310,18 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--episodes", type=int, default=10_000)
     parser.add_argument("--minutes", type=float, default=15.0, help="for the measuring, the probe included")
-    parser.add_argument("--method-minutes", type=float, default=10.0, help="for a method on a bank")
+    parser.add_argument("--method-minutes", type=float, default=15.0, help="for a method on a bank")
     parser.add_argument("--probe", action="store_true", help="first find out what each method costs")
     parser.add_argument("--probe-seconds", type=float, default=100.0, help="for the probe of a method")
     parser.add_argument("--workers", type=int, default=6, help="processes that share the GPU")
+    parser.add_argument("--slow-workers", type=int, default=2, help="of these, the ones that begin with slow methods")
     parser.add_argument("--methods", nargs="+", default=sorted(METHODS), choices=sorted(METHODS), metavar="NAME")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", LIMIT):  # of the processes that are started below
         os.environ[name] = str(max(1, available() // args.workers))
-    board = Board(Where(args.out, args.device), args.workers, time.monotonic() + 60 * args.minutes)
+    deadline = time.monotonic() + 60 * args.minutes
+    board = Board(Where(args.out, args.device), args.workers, deadline, args.slow_workers)
     stored = args.out / "probe.json"
     known: dict[str, float] = json.loads(stored.read_text()) if stored.is_file() else {}
     if args.probe:

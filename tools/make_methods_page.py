@@ -81,16 +81,18 @@ def measured(cells: Path) -> Measured:
 
 
 def joined(first: Measured, other: Measured) -> Measured:
-    """Add the methods of another run that the first has nowhere; the page then names that run."""
-    known = {name for found in first["sheets"].values() for name in found}
-    added = sorted({name for found in other["sheets"].values() for name in found} - known)
-    sheets = {
-        sheet: found
-        | {name: other["sheets"].get(sheet, {})[name] for name in added if name in other["sheets"].get(sheet, {})}
+    """Add what another run has of methods on sheets where the first has nothing; the page then names that run."""
+    missing = {
+        sheet: {name: one for name, one in other["sheets"].get(sheet, {}).items() if name not in found}
         for sheet, found in first["sheets"].items()
     }
-    run = {"hardware": other["hardware"], "finished": other["finished"], "methods": added}
-    return {**first, "others": [*first.get("others", []), *([run] if added else [])], "sheets": sheets}
+    added = {name for found in missing.values() for name in found}
+    runs = other.get("others", [])  # the other may be of several runs itself
+    own = {"hardware": other["hardware"], "finished": other["finished"]}
+    own["methods"] = sorted(added - {name for run in runs for name in run["methods"]})
+    runs = [own, *({**run, "methods": sorted(added & set(run["methods"]))} for run in runs)]
+    sheets = {sheet: found | missing[sheet] for sheet, found in first["sheets"].items()}
+    return {**first, "others": [*first.get("others", []), *(run for run in runs if run["methods"])], "sheets": sheets}
 
 
 def without(numbers: Measured, names: Sequence[str]) -> Measured:
@@ -285,7 +287,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Write the pages of the methods into docs/methods.")
     parser.add_argument("--cells", type=Path, nargs="+", help="cells.csv of reports; later ones fill what is missing")
     parser.add_argument("--without", nargs="+", default=[], metavar="NAME", help="methods to leave out of the first")
-    parser.add_argument("--keep", action="store_true", help="keep older numbers of methods that no report has")
+    parser.add_argument("--keep", action="store_true", help="keep older numbers where no report has any")
     given = parser.parse_args()
     if given.cells:
         numbers = without(measured(given.cells[0]), given.without)

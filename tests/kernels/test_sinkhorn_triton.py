@@ -41,3 +41,22 @@ def test_an_episode_stops_when_it_has_converged_or_when_passes_run_out():
     np.testing.assert_allclose(many.sum(dim=1).cpu().numpy(), 1.0, atol=1e-12)
     np.testing.assert_allclose(few.sum(dim=2).cpu().numpy(), 2.5, atol=1e-12)
     assert float((few.sum(dim=1) - 1).abs().max()) > 1e-3
+
+
+@runs
+@pytest.mark.parametrize("weighed", [False, True])
+@pytest.mark.parametrize(("way", "queries"), [(5, 19), (3, 150), (2, 1)])
+def test_minimum_sizes_are_met_as_in_the_readable_code(way, queries, weighed):
+    from sinkshot.kernels.sinkhorn_triton import min_size
+    from sinkshot.methods.bms import min_size_sinkhorn
+
+    rng = np.random.default_rng(0)
+    kernel = rng.gamma(0.3, 1.0, (4, way, queries)) + 1e-6
+    least = np.array([0.5, 1.0, queries / way / 2, queries / way])[:, None, None]
+    mass = rng.random((4, 1, queries)) if weighed else 1.0
+    given = on_device(mass) if weighed else 1.0
+    ours = min_size(on_device(kernel), on_device(least), given, 50).cpu().numpy()
+    for one in range(4):  # an episode stops on its own
+        alone = mass[[one]] if weighed else 1.0
+        wanted = min_size_sinkhorn(kernel[[one]], least[[one]], 50, alone)
+        np.testing.assert_allclose(ours[[one]], wanted, rtol=1e-9, atol=1e-12)

@@ -152,16 +152,17 @@ def _halves(x):
 
 @triton.jit
 def _product(upper, lower, x):
-    """G x for G = upper + lower, [ROWS, ROWS], and x [ROWS, WAYS], whose halves are concatenated.
+    """G x for G = upper + lower, [OUT, ROWS], and x [ROWS, WAYS], whose halves are concatenated.
 
     With two separate operands of 16 columns, the code of triton 3.6 for an H200 read outside shared memory.
     """
     ROWS: tl.constexpr = x.shape[0]
     WAYS: tl.constexpr = x.shape[1]
+    OUT: tl.constexpr = upper.shape[0]
     x_upper, x_lower = _halves(x)
     x_both = tl.reshape(tl.permute(tl.join(x_upper, x_lower), (0, 2, 1)), (ROWS, 2 * WAYS))
     out = tl.dot(lower, x_both, tl.dot(upper, x_both))
-    of_upper, of_lower = tl.split(tl.permute(tl.reshape(out, (ROWS, 2, WAYS)), (0, 2, 1)))
+    of_upper, of_lower = tl.split(tl.permute(tl.reshape(out, (OUT, 2, WAYS)), (0, 2, 1)))
     return of_upper + of_lower
 
 

@@ -17,7 +17,7 @@ from sinkshot.kernels.lbfgs_torch import minimise
 
 CHANGE = 64 * torch.finfo(torch.float64).eps  # scikit-learn's limits of logistic regression
 TOLERANCE, MOST = 1e-4, 1000
-TOGETHER = 1000  # episodes trained at a time: about 3 MB each
+TOGETHER = 2600  # episodes trained at a time: about 3 MB each
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from torch import Tensor
 HISTORY = 10  # pairs of steps and changes of the gradient
 DECREASE, CURVATURE, WIDTH = 1e-3, 0.9, 0.1  # of the line search, as in L-BFGS-B
 FARTHEST = 1e10
+ASKED = 4  # evaluations between questions how many problems go on: a question stops a GPU
 
 
 class Problem(Protocol):
@@ -178,16 +179,17 @@ def _next_step(line: LineSearch, f: Tensor, g: Tensor, tilt: Tensor) -> dict[str
 
 @dataclass
 class _State:
-    """Where each problem is: all [R] or [R, p], the history [R, HISTORY, p], oldest first."""
+    """Where each problem is: all [R] or [R, p]. A new pair of the history takes the place of the oldest."""
 
     number: Tensor  # of the problem
     x: Tensor
     f: Tensor
     g: Tensor
     direction: Tensor
-    steps: Tensor  # [R, HISTORY, p]
-    changes: Tensor  # [R, HISTORY, p] of the gradient
+    pairs: Tensor  # [R, 2 HISTORY, p]: steps, then the changes of the gradient; changed in place
+    inner: Tensor  # [R, 2 HISTORY, 2 HISTORY] their inner products
     weights: Tensor  # [R, HISTORY] 1 / (step . change); zero where there is none
+    newest: Tensor  # [R] place of the last pair
     scale: Tensor  # [R] of the first guess of the inverse Hessian
     first: Tensor  # bool: no step was taken yet
 
@@ -210,18 +212,19 @@ def minimise(problem: Problem, start: Tensor, *, tolerance: float, change: float
     state = _begin(start, *problem.evaluate(start))
     live = state.g.abs().amax(dim=-1) > tolerance
     line = _new_line(state)
-    for _ in range(most):
-        if not bool(live.all()):
-            if not bool(live.any()):
+    for done in range(most):
+        if done % ASKED == 0:
+            left = int(live.sum())
+            if left == 0:
                 break
-            if 4 * int(live.sum()) <= 3 * len(live):  # finished problems are dropped, a quarter of them at a time
+            if 4 * left <= 3 * len(live):  # finished problems are dropped, a quarter of them at a time
                 rows = live.nonzero()[:, 0]
                 problem, state, line, live = problem.select(rows), _picked(state, rows), _picked(line, rows), live[rows]
         x = state.x + line.step[:, None] * state.direction
         f, g = problem.evaluate(x)
         taken = line.step
-        line, done = advance(line, f, (g * state.direction).sum(dim=-1))
-        moved = done & live
+        line, ended = advance(line, f, (g * state.direction).sum(dim=-1))
+        moved = ended & live
         fell = state.f - f
         state = _moved(state, moved, x, f, g, taken)
         answer[state.number] = state.x
@@ -237,10 +240,12 @@ def minimise(problem: Problem, start: Tensor, *, tolerance: float, change: float
 
 def _begin(x: Tensor, f: Tensor, g: Tensor) -> _State:
     episodes, width = x.shape
-    history = x.new_zeros((episodes, HISTORY, width))
+    pairs = x.new_zeros((episodes, 2 * HISTORY, width))
+    inner = x.new_zeros((episodes, 2 * HISTORY, 2 * HISTORY))
     number = torch.arange(episodes, device=x.device)
     first = torch.ones_like(f, dtype=torch.bool)
-    return _State(number, x, f, g, -g, history, history, history[..., 0], torch.ones_like(f), first)
+    newest = torch.zeros_like(number)
+    return _State(number, x, f, g, -g, pairs, inner, inner[:, 0, :HISTORY], newest, torch.ones_like(f), first)
 
 
 def _new_line(state: _State) -> LineSearch:
@@ -256,39 +261,70 @@ def _moved(state: _State, moved: Tensor, x: Tensor, f: Tensor, g: Tensor, taken:
     product = (step * change).sum(dim=-1)
     curved = product > torch.finfo(x.dtype).eps * -(state.g * step).sum(dim=-1)
     new = moved & curved
-    steps, changes, weights = (
-        torch.where(_over(new, old), torch.cat([old[:, 1:], one[:, None]], dim=1), old)
-        for old, one in ((state.steps, step), (state.changes, change), (state.weights, 1 / product))
-    )
+    newest = torch.where(new, (state.newest + 1) % HISTORY, state.newest)
     scale = torch.where(new, product / (change * change).sum(dim=-1), state.scale)
     g = torch.where(moved[:, None], g, state.g)
-    direction = _direction(g, steps, changes, weights, scale)
+    weights = state.weights.scatter(
+        1, newest[:, None], torch.where(new, 1 / product, _at(state.weights, newest))[:, None]
+    )
+    by_g, inner = _remember(state, new, newest, torch.stack([step, change, g], dim=1))
+    direction = _direction(g, state.pairs, by_g, inner, weights, newest, scale)
     return _State(
         state.number,
         torch.where(moved[:, None], x, state.x),
         torch.where(moved, f, state.f),
         g,
         torch.where(moved[:, None], direction, state.direction),
-        steps,
-        changes,
+        state.pairs,
+        inner,
         weights,
+        newest,
         scale,
         state.first & ~moved,
     )
 
 
-def _over(mask: Tensor, like: Tensor) -> Tensor:
-    return mask.view(-1, *[1] * (like.ndim - 1))
+def _at(values: Tensor, places: Tensor) -> Tensor:
+    """Return the entry of each row [R, n] at its place [R]."""
+    return values.gather(1, places[:, None])[:, 0]
 
 
-def _direction(g: Tensor, steps: Tensor, changes: Tensor, weights: Tensor, scale: Tensor) -> Tensor:
-    """Return minus the approximate inverse Hessian times g, by the two loops of Nocedal; unused pairs have weight 0."""
-    q, parts = g, []
+def _remember(state: _State, new: Tensor, newest: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Store new pairs; return the inner products of all pairs with g [R, 2 HISTORY], and among each other.
+
+    `rows` [R, 3, p]: step, change and g.
+    """
+    problems = torch.arange(len(new), device=new.device)
+    for place, one in ((newest, rows[:, 0]), (newest + HISTORY, rows[:, 1])):
+        state.pairs[problems, place] = torch.where(new[:, None], one, state.pairs[problems, place])
+    found = torch.bmm(rows, state.pairs.mT)  # [R, 3, 2 HISTORY]
+    inner = state.inner.clone()
+    for place, one in ((newest, found[:, 0]), (newest + HISTORY, found[:, 1])):
+        kept = torch.where(new[:, None], one, inner[problems, place])
+        inner[problems, place] = kept
+        inner[problems, :, place] = kept
+    return found[:, 2], inner
+
+
+def _direction(
+    g: Tensor, pairs: Tensor, by_g: Tensor, inner: Tensor, weights: Tensor, newest: Tensor, scale: Tensor
+) -> Tensor:
+    """Return minus the approximate inverse Hessian times g, by the two loops of Nocedal; unused pairs have weight 0.
+
+    The loops run over coefficients of the pairs, of which only inner products count.
+    """
+    age = torch.arange(HISTORY - 1, -1, -1, device=g.device)
+    order = (newest[:, None] - age) % HISTORY  # [R, HISTORY], oldest first
+    both = torch.cat([order, order + HISTORY], dim=1)
+    sorted_g, sorted_weights = by_g.gather(1, both), weights.gather(1, order)
+    rows = inner.gather(1, both[:, :, None].expand_as(inner)).gather(2, both[:, None, :].expand_as(inner))
+    across, among = rows[:, :HISTORY, HISTORY:], rows[:, HISTORY:, HISTORY:]  # s_i . y_j, y_i . y_j
+    parts, more = torch.zeros_like(sorted_weights), torch.zeros_like(sorted_weights)
     for i in reversed(range(HISTORY)):
-        parts.append(weights[:, i] * (steps[:, i] * q).sum(dim=-1))
-        q = q - parts[-1][:, None] * changes[:, i]
-    q = scale[:, None] * q
+        parts[:, i] = sorted_weights[:, i] * (sorted_g[:, i] - (across[:, i] * parts).sum(dim=-1))
+    by_q = scale[:, None] * (sorted_g[:, HISTORY:] - (among * parts[:, None, :]).sum(dim=-1))
     for i in range(HISTORY):
-        back = weights[:, i] * (changes[:, i] * q).sum(dim=-1)
-        q = q + (parts[HISTORY - 1 - i] - back)[:, None] * steps[:, i]
-    return -q
+        more[:, i] = parts[:, i] - sorted_weights[:, i] * (by_q[:, i] + (across[:, :, i] * more).sum(dim=-1))
+    sorted_parts = torch.cat([-more, scale[:, None] * parts], dim=1)
+    factors = torch.zeros_like(sorted_parts).scatter_(1, both, sorted_parts)
+    return torch.bmm(factors[:, None, :], pairs)[:, 0] - scale[:, None] * g

@@ -72,19 +72,31 @@ class Manifold:
         torch.bmm(self.inverse.mT, self.sent, out=self.back)
 
     def _build(self) -> None:
-        """Distances from the centroids, and the graph; `edges` and `strong` are twice those of the formulas."""
+        """Distances from the centroids, and the graph."""
         shift, way = self.shift, self.way
-        inner = (shift * self.first).sum(dim=-1, keepdim=True) - torch.bmm(shift, self.x.mT)
+        inner = (shift * self.first).sum(dim=-1, keepdim=True) - self._products()
         squares = self.from_first + 2 * inner + shift.square().sum(dim=-1, keepdim=True)
         to_rows = squares.clamp_(min=0.0).sqrt_()
         self.centroids = self.first + shift
-        between = torch.cdist(self.centroids, self.centroids, compute_mode="donot_use_mm_for_euclid_dist")
+        between = self._between()
         self.distances[:, :way, :way] = between
         self.distances[:, :way, way:] = to_rows
         self.distances[:, way:, :way] = to_rows.mT
         self._measure(between.double(), to_rows.double())
+        self._graph()
+
+    def _between(self) -> Tensor:
+        """Distances of the centroids, [R, way, way]."""
+        return torch.cdist(self.centroids, self.centroids, compute_mode="donot_use_mm_for_euclid_dist")
+
+    def _products(self) -> Tensor:
+        """How the centroids' shifts project on all rows, [R, way, n]."""
+        return torch.bmm(self.shift, self.x.mT)
+
+    def _graph(self) -> None:
+        """The graph; `edges` and `strong` are twice those of the formulas."""
         near = (self.width * self.distances).mul_(-1 / self.scale).exp_()
-        near[:, :way].zero_()  # centroids choose no neighbours, and no row chooses itself
+        near[:, : self.way].zero_()  # centroids choose no neighbours, and no row chooses itself
         near.diagonal(dim1=1, dim2=2).zero_()
         least = near.topk(min(self.k, near.shape[-1]), dim=-1, sorted=False).values.amin(dim=-1, keepdim=True)
         self.chosen = near.masked_fill_(near < least, 0.0)
@@ -123,8 +135,7 @@ class Manifold:
         left = torch.cat([edges_half * self.back, -0.25 * self.root.square() * by_degree], dim=-1)
         right = torch.cat([self.root * self.arrived, torch.ones_like(by_degree)], dim=-1)
         half = torch.bmm(left, right.mT)  # [R, N, N] half of the slope by V
-        of_shift, of_width, of_strength = (one.grad for one in (self.shift, self.width, self.strength))
-        assert of_shift is not None
+        of_width, of_strength = self.width.grad, self.strength.grad
         torch.mul(half, self.edges, out=of_strength)
         half.mul_(self.strength)
         by_exponent = (half + half.mT).mul_(self.chosen)  # minus the slope by the exponent
@@ -132,13 +143,20 @@ class Manifold:
         assert of_width is not None
         of_width.mul_(-1 / self.scale)
         by_scale = -(of_width * self.width).sum(dim=(1, 2), keepdim=True) / self.scale
-        by_relative = (by_exponent[:, :way] * self.width[:, :way]).add_(
-            (by_exponent[..., :way] * self.width[..., :way]).mT
-        )
+        self._move_centroids(by_scale, (by_exponent[..., :way] * self.width[..., :way]).mT)
+
+    def _move_centroids(self, by_scale: Tensor, by_relative: Tensor) -> None:
+        """Take a step of Adam, given the slopes by the scale [R, 1, 1] and, by distances over it, minus [R, way, N]."""
+        way, of_shift = self.way, self.shift.grad
+        assert of_shift is not None
         above, pairs = self.distances[:, :way], self.distances.shape[-1] ** 2 - 1
         by_above = 2 * by_scale * (above - self.mean) / (pairs * self.scale) - by_relative / self.scale
         pull = torch.where(above > 0, by_above / above, torch.zeros_like(above))
         along = pull.sum(dim=-1, keepdim=True) * self.centroids
         along.baddbmm_(pull[..., :way], self.centroids, alpha=-1)
-        of_shift.copy_(along.baddbmm_(pull[..., way:], self.x, alpha=-1))
+        torch.sub(along, self._pulls(pull[..., way:]), out=of_shift)
         self.adam.step()
+
+    def _pulls(self, pull: Tensor) -> Tensor:
+        """What rows pull at each centroid, [R, way, d]."""
+        return torch.bmm(pull, self.x)

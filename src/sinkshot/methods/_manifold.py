@@ -10,7 +10,7 @@ from typing import Any
 
 from array_api_compat import array_namespace, device
 
-from sinkshot.methods._tim import fused
+from sinkshot.methods import _tim
 from sinkshot.methods.algebra import one_hot, softmax
 from sinkshot.settings.constants import MANIFOLD_EPSILON
 from sinkshot.settings.tim import TIMSettings
@@ -49,7 +49,16 @@ def compiled(x: Array, spread: float, settings: TIMSettings) -> bool:
     `spread`, stay positive: on average Adam changes each by at most lr per step.
     """
     positive = spread < 1 and 2 * settings.lr * settings.steps <= spread
-    return positive and x.shape[1] <= MOST_ROWS and fused(x, settings.steps, least=1)
+    return positive and x.shape[1] <= MOST_ROWS and _tim.fused(x, settings.steps, least=1)
+
+
+def in_triton(x: Array, way: int) -> bool:
+    """Whether the kernels of a GPU can process rows [R, n, d]."""
+    if not _tim.in_triton(x, way):
+        return False
+    from sinkshot.kernels.manifold_triton import fits
+
+    return fits(way, x.shape[1])
 
 
 def rows_of(x: Array, member: Array, first: Array, k: int, spread: float) -> ManifoldRows:

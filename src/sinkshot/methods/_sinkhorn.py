@@ -50,7 +50,7 @@ def balance(kernel: Array, target: Array, tolerance: float, fixed: Array | None 
         from sinkshot.kernels.sinkhorn_numba import balance as compiled
 
         return compiled(kernel, target, tolerance, fixed, PASSES)
-    if _in_triton(kernel):
+    if in_triton(kernel):
         from sinkshot.kernels.sinkhorn_triton import balance as on_gpu
 
         return on_gpu(kernel, target, tolerance, fixed, PASSES)
@@ -74,8 +74,8 @@ def balance(kernel: Array, target: Array, tolerance: float, fixed: Array | None 
     return u * kernel * v
 
 
-def _in_triton(kernel: Array) -> bool:
-    """Whether a kernel is on an NVIDIA GPU, triton is installed, and an episode fits into one of its programs."""
+def in_triton(kernel: Array) -> bool:
+    """Whether a kernel [R, way, n] is on an NVIDIA GPU with triton, and an episode fits into one of its programs."""
     if not getattr(kernel, "is_cuda", False) or importlib.util.find_spec("triton") is None:
         return False
     from sinkshot.kernels.sinkhorn_triton import fits

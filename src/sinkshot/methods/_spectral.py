@@ -31,6 +31,15 @@ def eigh(matrices: Array) -> tuple[Array, Array]:
     return values, vectors
 
 
+def solved(matrices: Array, right: Array) -> Array:
+    """Solve systems [R, n, n] that are not singular; a GPU is not asked whether they are, which would stop it."""
+    if _on_gpu(matrices):
+        import torch
+
+        return torch.linalg.solve_ex(matrices, right).result
+    return array_namespace(matrices).linalg.solve(matrices, right)
+
+
 def orthonormal(columns: Array) -> Array:
     """An orthonormal basis of the span of a few columns, [R, m, k].
 

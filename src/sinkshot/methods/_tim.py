@@ -10,6 +10,7 @@ readable reference; batches of float32 on NumPy are computed by `kernels.tim_num
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,10 @@ def probabilities(task: Task, settings: TIMSettings) -> Array:
         from sinkshot.kernels.tim_numba import tim
 
         final = tim(x, member, start, settings)
+    elif in_triton(x, task.way):
+        from sinkshot.kernels.tim_triton import tim as on_gpu
+
+        final = on_gpu(x, member, start, settings)
     else:
         final = adam(start, lambda w: gradient(w, x, member, settings), steps=settings.steps, lr=settings.lr)
     return softmax(logits(final, task.query, settings.temperature), axis=-2)
@@ -92,6 +97,15 @@ def slope_by_logits(p: Array, member: Array, settings: TIMSettings) -> Array:
     by_p = settings.weights[1] * by_mean - settings.weights[2] * by_each  # times q, up to a constant per row
     back = of_queries * (by_p - xp.sum(of_queries * by_p, axis=-2, keepdims=True))
     return xp.concat([miss * (settings.weights[0] / supports), back / of_queries.shape[-1]], axis=-1)
+
+
+def in_triton(x: Array, way: int) -> bool:
+    """Whether float32 rows [R, N, d] are on an NVIDIA GPU with triton, and an episode fits into one of its programs."""
+    if not getattr(x, "is_cuda", False) or importlib.util.find_spec("triton") is None:
+        return False
+    from sinkshot.kernels.tim_triton import fits
+
+    return x.dtype == array_namespace(x).float32 and fits(way, x.shape[1])
 
 
 FROM_EPISODES, FROM_STEPS = 8, 100  # below, NumPy finishes before the compiler would

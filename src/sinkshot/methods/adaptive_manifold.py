@@ -15,7 +15,7 @@ from array_api_compat import array_namespace, is_torch_array
 from sinkshot.errors import number, whole
 from sinkshot.methods import _tim
 from sinkshot.methods._adam import Adam
-from sinkshot.methods._manifold import ManifoldRows, compiled, propagate, rows_of, slopes, start_of
+from sinkshot.methods._manifold import ManifoldRows, compiled, in_triton, propagate, rows_of, slopes, start_of
 from sinkshot.methods.algebra import by_query
 from sinkshot.methods.registry import register
 from sinkshot.settings.tim import TIMSettings
@@ -69,6 +69,11 @@ def adaptive_manifold(
         from sinkshot.kernels.manifold_numba import probabilities
 
         return Scores(by_query(probabilities(x, member, first, k, spread, settings)))
+    if in_triton(x, task.way):
+        from sinkshot.kernels.manifold_cuda import ManifoldOnGPU
+
+        found = ManifoldOnGPU(x, member, first, k, spread, settings).descend(settings.steps)
+        return Scores(by_query(found[..., task.supports :]))
     if is_torch_array(x):
         from sinkshot.kernels.manifold_torch import Manifold
 

@@ -23,6 +23,7 @@ from array_api_compat import array_namespace
 
 from sinkshot.arrays import kept
 from sinkshot.errors import number, unknown_name, whole
+from sinkshot.methods._sinkhorn import in_triton
 from sinkshot.methods.algebra import Rows, at_least, by_query, rows_of, softmax
 from sinkshot.methods.priors import Prior, proportions, settled
 from sinkshot.methods.registry import register
@@ -171,6 +172,10 @@ def min_size_sinkhorn(kernel: Array, min_size: Array, passes: int, mass: Array |
     A pass that scales no class is a fixed point, so stopping there does not change the result. Only ratios of v matter:
     its largest entry is kept at one, since with fewer rows than way * min_size it would grow without bound.
     """
+    if in_triton(kernel):
+        from sinkshot.kernels.sinkhorn_triton import min_size as on_gpu
+
+        return on_gpu(kernel, min_size, mass, passes)
     xp = array_namespace(kernel)
     v = xp.ones_like(kernel[..., :1])  # [R, way, 1]
     for _ in range(passes):

@@ -16,6 +16,7 @@ from array_api_compat import array_namespace, device, is_torch_array
 
 from sinkshot.errors import number, whole
 from sinkshot.kernels import jit_disabled
+from sinkshot.methods._sinkhorn import in_triton
 from sinkshot.methods.algebra import by_query, one_hot, softmax
 from sinkshot.methods.priors import Prior, column_targets
 from sinkshot.methods.registry import register
@@ -135,6 +136,10 @@ def _sinkhorn(mass: Array, quota: Array) -> Array:
     Zero rows are ignored. As in the public code, quotas at or below zero are used as they are and iteration continues;
     without such quotas, an episode stops when a class has nothing left to scale.
     """
+    if in_triton(mass):
+        from sinkshot.kernels.sinkhorn_triton import allocate
+
+        return allocate(mass, quota, _TOLERANCE, _PASSES)
     xp = array_namespace(mass)
     row = xp.sum(mass, axis=-2, keepdims=True)  # [R, 1, N]
     going = xp.ones_like(quota[..., :1, :]) > 0
@@ -171,6 +176,11 @@ def _trainer(gram: Array, way: int, descent: Descent) -> Callable[[Array, Array,
     if isinstance(gram, np.ndarray):
         compiled = gram.shape[0] * descent[0] >= _PAYS_FROM and not jit_disabled()
         return partial(_compiled_mean_loss if compiled else _mean_loss, gram, descent)
+    if in_triton(gram[..., :way, :]):
+        from sinkshot.kernels import ilpc_triton
+
+        if ilpc_triton.fits(way, gram.shape[-1]):
+            return lambda scores, target, going: ilpc_triton.mean_loss(gram, scores, target, going, descent)
     if is_torch_array(gram):
         from sinkshot.kernels.ilpc_torch import Descent as TorchDescent
 

@@ -11,8 +11,8 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from sinkshot.errors import number, whole
-from sinkshot.methods._sinkhorn import PASSES, balance, compiles, gibbs
-from sinkshot.methods._spectral import left_singular
+from sinkshot.methods._sinkhorn import PASSES, balance, compiles, gibbs, in_triton
+from sinkshot.methods._spectral import left_singular, solved
 from sinkshot.methods.algebra import at_least, by_query, rows_of
 from sinkshot.methods.priors import Prior, column_targets
 from sinkshot.methods.registry import register
@@ -90,7 +90,7 @@ def propagated(allocated: Array, shots: Array, gamma: float) -> Array:
     size = xp.sum(allocated, axis=-1, keepdims=True)
     graph = allocated @ xp.matrix_transpose(allocated) / xp.matrix_transpose(size)  # W, [R, way, way]
     system = each * shots + gamma * (each - graph)
-    return xp.matrix_transpose(xp.linalg.solve(system, each * shots)) @ allocated  # (Z A)^T
+    return xp.matrix_transpose(solved(system, each * shots)) @ allocated  # (Z A)^T
 
 
 def rebalanced(labels: Array, member: Array, target: Array) -> Array:
@@ -100,6 +100,10 @@ def rebalanced(labels: Array, member: Array, target: Array) -> Array:
         from sinkshot.kernels.sinkhorn_numba import rebalance
 
         return rebalance(labels, member, target, _ROUGH, PASSES)
+    if in_triton(labels):
+        from sinkshot.kernels.sinkhorn_triton import rebalance as on_gpu
+
+        return on_gpu(labels, member, target, _ROUGH, PASSES)
     supports = member.shape[-1]
     before = xp.zeros_like(labels[..., :1, :])  # [R, 1, N]
     for _ in range(PASSES):
