@@ -16,8 +16,8 @@ from review_server import PATIENCE, labels_of
 from sinkshot.errors import InputError
 from sinkshot.label.classifier import classify
 from sinkshot.label.items import Items
+from sinkshot.review import desk, fit_process
 from sinkshot.review.child_process import ProcessEndedError
-from sinkshot.review.fit_main import NICE
 from sinkshot.review.fit_process import FitProcess, Setup
 from sinkshot.review.likeness import Likeness
 from sinkshot.review.refit import MOST_ENDS, Refitter, Worker
@@ -144,9 +144,12 @@ def test_a_review_outlives_its_processes_and_ends_them_after_ctrl_c(photos, tmp_
     """First the process that fits is killed, then the one that keeps the state; decisions made meanwhile count."""
     server = start(photos, tmp_path / "labels")
     before = server.fitted()
-    _, fitting = processes_of(server)
+    keeping, fitting = processes_of(server)
     priority = os.getpriority(os.PRIO_PROCESS, server.process.pid)
-    assert os.getpriority(os.PRIO_PROCESS, fitting) == min(19, priority + NICE)
+    for process, lower in ((keeping, desk.NICE), (fitting, desk.NICE + fit_process.NICE)):
+        threads = [int(path.name) for path in Path(f"/proc/{process}/task").iterdir()]
+        assert len(threads) > 2  # also those that a library began when it was imported
+        assert {os.getpriority(os.PRIO_PROCESS, one) for one in threads} == {min(19, priority + lower)}
     os.kill(fitting, signal.SIGKILL)
     row = before["label"].index(0, before["source"].index(0))
     assert server.decide("label", items=[row], label="red")[0] == 200

@@ -38,12 +38,15 @@ class ChildProcess:
     ----------
     program : str
         The module that the process runs.
+    nice : int
+        How much lower the priority of the process is than that of this one.
     """
 
-    def __init__(self, program: str) -> None:
+    def __init__(self, program: str, nice: int = 0) -> None:
         self.ended: Callable[[str], None] = lambda _: None
         self.told: Callable[[Any], None] = lambda _: None
-        self._program, self._lock, self._over = program, threading.Lock(), False
+        self._program, self._nice = program, nice
+        self._lock, self._over = threading.Lock(), False
         self._run = self._started()
 
     def current_setup(self) -> Any:
@@ -77,7 +80,7 @@ class ChildProcess:
         self._run.process.wait()
 
     def _started(self) -> _Run:
-        return _Run(self._program, lambda value: self.told(value), self._tell)
+        return _Run(self._program, self._nice, lambda value: self.told(value), self._tell)
 
     def _tell(self, code: int) -> None:
         if not self._over:
@@ -93,7 +96,7 @@ class ChildProcess:
 class _Run:
     """One process, with the questions that wait for its answers."""
 
-    def __init__(self, program: str, told: Callable[[Any], None], ended: Callable[[int], None]) -> None:
+    def __init__(self, program: str, nice: int, told: Callable[[Any], None], ended: Callable[[int], None]) -> None:
         root = str(Path(sinkshot.__file__).parents[1])  # so that it imports the same sinkshot
         path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
         self.process = subprocess.Popen(
@@ -103,6 +106,7 @@ class _Run:
             env={**os.environ, "PYTHONPATH": path},
             **_apart(),
         )
+        _lower_priority(self.process.pid, nice)
         self._told, self._ended, self._is_set_up = told, ended, False
         self._numbers = itertools.count(1)
         self._guard = threading.Lock()
@@ -164,7 +168,20 @@ def _apart() -> dict[str, Any]:
     """Options that shield the process from Ctrl+C, which goes to a whole process group: its parent ends it."""
     if sys.platform == "win32":
         return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
-    return {"process_group": 0}
+    return {"start_new_session": True}
+
+
+def _lower_priority(process: int, nice: int) -> None:
+    """Lower the priority of a process that has just begun: threads that it starts, for BLAS say, inherit it.
+
+    Linux may share the processor among sessions first (autogroups), so the process's own session is lowered too.
+    """
+    if not nice or sys.platform == "win32":
+        return
+    with contextlib.suppress(OSError):
+        lower = min(19, os.getpriority(os.PRIO_PROCESS, 0) + nice)
+        os.setpriority(os.PRIO_PROCESS, process, lower)
+        Path(f"/proc/{process}/autogroup").write_text(str(lower))
 
 
 def _how(code: int) -> str:

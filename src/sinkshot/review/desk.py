@@ -20,6 +20,7 @@ from sinkshot.label.items import OUTSIDER, Items
 from sinkshot.review.child_process import ChildProcess
 from sinkshot.review.fit_process import Setup
 
+NICE = 1  # how much lower the keeper's priority is than that of the server and the browser
 LONGEST_NAME = 200  # characters of a class name
 SHOWN_TEXT = 240  # characters of a text in a grid
 MOST_ENDS = 3  # ends of the keeper in a row after which it starts again only with the next request
@@ -42,7 +43,7 @@ class Keeper(ChildProcess):
     def __init__(self) -> None:
         self.setup: KeeperSetup | None = None
         self.log: DecisionLog | None = None
-        super().__init__("sinkshot.review.keeper_main")
+        super().__init__("sinkshot.review.keeper_main", NICE)
 
     def current_setup(self) -> KeeperSetup | None:
         """Return the setup with all decisions so far."""

@@ -5,8 +5,6 @@ Fits and the search for what to label next run at the same time, since the searc
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -25,7 +23,6 @@ from sinkshot.selection import first_rows
 if TYPE_CHECKING:
     from sinkshot.estimators.pool_neighbours import PoolNeighbours
 
-NICE = 5  # how much lower the priority of this process is: a third of the server's and the browser's share
 Labels = tuple[str | None, ...]
 
 
@@ -77,8 +74,6 @@ class Work:
 
 def main() -> None:
     """Answer questions until the input ends."""
-    with contextlib.suppress(OSError, AttributeError):
-        os.nice(NICE)
     parent = ParentPipe()
     fits, searches = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
     fits.submit(_import_what_is_slow)  # meanwhile this thread sees the end of the input

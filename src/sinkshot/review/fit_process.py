@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from sinkshot.review.child_process import ChildProcess
 
+NICE = 2  # how much lower its priority is than the keeper's; with that, half of the server's and the browser's share
+
 
 @dataclass(frozen=True)
 class Setup:
@@ -25,7 +27,7 @@ class FitProcess(ChildProcess):
 
     def __init__(self) -> None:
         self.setup: Setup | None = None
-        super().__init__("sinkshot.review.fit_main")
+        super().__init__("sinkshot.review.fit_main", NICE)
 
     def current_setup(self) -> Setup | None:
         """Return the setup."""
