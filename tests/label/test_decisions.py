@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sinkshot.errors import InputError
+from sinkshot.label import decisions
 from sinkshot.label.classifier import Answers
-from sinkshot.label.decisions import DecisionLog, put_onto, read, rule_out, standing
+from sinkshot.label.decisions import DecisionLog, NotSavedError, put_onto, read, rule_out, standing
 from sinkshot.label.items import Items
 
 
@@ -152,11 +153,60 @@ def test_a_full_disk_leaves_no_half_line(log, monkeypatch):
     whole = log.path.read_bytes()
     real = os.write
     monkeypatch.setattr(os, "write", lambda handle, line: real(handle, line[:10]))
-    with pytest.raises(InputError, match="could not be saved"):
+    with pytest.raises(InputError, match="cannot be written: the disk is full"):
         log.append("identity-2", "label", items=("c",), label="cat")
     monkeypatch.undo()
     assert log.path.read_bytes() == whole
     assert log.append("identity-2", "label", items=("c",), label="cat")[0].number == 2
+
+
+def test_half_a_line_that_could_not_be_cut_off_is_cut_off_before_the_next(log, monkeypatch):
+    first, _ = log.append("identity-1", "label", items=("b",), label="cat")
+    real = os.write
+
+    def refused(*_):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "write", lambda handle, line: real(handle, line[:10]))
+    monkeypatch.setattr(os, "ftruncate", refused)
+    with pytest.raises(NotSavedError):
+        log.append("identity-2", "label", items=("c",), label="cat")
+    monkeypatch.setattr(os, "write", real)
+    with pytest.raises(NotSavedError, match="Input/output error"):
+        log.append("identity-2", "label", items=("c",), label="cat")
+    monkeypatch.undo()
+    second, _ = log.append("identity-2", "label", items=("c",), label="cat")
+    assert read(log.path) == [first, second]
+
+
+def test_a_file_that_was_removed_is_written_anew(log):
+    made = [log.append(f"identity-{i}", "label", items=("b", "ü"), label="cat")[0] for i in range(3)]
+    log.path.unlink()
+    made += [log.append(f"later-{i:03}", "undo")[0] for i in range(2)]
+    assert read(log.path) == made
+
+
+def test_a_file_that_another_program_changed_is_not_written_to(log):
+    log.append("identity-1", "label", items=("b",), label="cat")
+    before = log.path.read_bytes()
+    for changed in (before + b"x", b"", before.replace(b"cat", b"dog")):
+        other = log.path.with_name("other")
+        other.write_bytes(changed)
+        if changed.endswith(b"\n"):
+            other.replace(log.path)  # as an editor does
+        else:
+            log.path.write_bytes(changed)
+        with pytest.raises(NotSavedError, match="changed by another program"):
+            log.append("identity-2", "label", items=("c",), label="cat")
+        assert log.path.read_bytes() == changed
+
+
+def test_a_clock_that_is_set_back_changes_no_order(log, monkeypatch):
+    times = iter(("2026-03-02T10:00:00.000+00:00", "2026-03-01T10:00:00.000+00:00", "1970-01-01T00:00:00.000+00:00"))
+    monkeypatch.setattr(decisions, "_now", lambda: next(times))
+    for i, label in enumerate(("cat", "dog", "owl")):
+        log.append(f"identity-{i}", "label", items=("b",), label=label)
+    assert put_onto(five_items(), read(log.path))[0].labels[1] == "owl"
 
 
 def test_a_line_holds_what_it_uses(log):

@@ -69,7 +69,7 @@ class Person:
 
     def current(self):
         """Return the name of the item with the focus in a grid."""
-        item = self.page.locator(".grid").get_attribute("aria-activedescendant")
+        item = self.page.get_by_role("listbox").get_attribute("aria-activedescendant")
         return self.names[int(item.removeprefix("item-"))]
 
 

@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -23,7 +24,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from sinkshot.errors import InputError
-from sinkshot.files import reach_the_disk
+from sinkshot.files import reach_the_disk, replacing
 from sinkshot.foreign.files import content
 from sinkshot.foreign.limits import LIST
 from sinkshot.foreign.texts import json_object
@@ -53,6 +54,10 @@ class Decision:
         """Return the decision as a line of the file, without what it does not use."""
         used = {name: value for name, value in asdict(self).items() if value not in ((), "", 0, False)}
         return json.dumps(used).encode("ascii") + b"\n"
+
+
+class NotSavedError(InputError):
+    """A decision that could not be written; it may be sent again."""
 
 
 def read(path: Path) -> list[Decision]:
@@ -127,12 +132,13 @@ class DecisionLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.decisions, whole = _parsed(path)
+        self.decisions, self._size = _parsed(path)
         self._numbers = {one.id: one for one in self.decisions}
-        self._lock = threading.Lock()
+        self.seconds = 0.0  # that the last line took to reach the disk
+        self._lock, self._torn = threading.Lock(), False  # torn: a failed write may have left half a line
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
-            os.ftruncate(self._file, whole)
+            os.ftruncate(self._file, self._size)
             os.fsync(self._file)
             reach_the_disk(path.parent)
         except OSError as error:
@@ -152,6 +158,16 @@ class DecisionLog:
             self._numbers[identity] = decision
             return decision, True
 
+    def warm(self) -> None:
+        """Have the file system write out what other programs left to it, so that the next line need not wait for that.
+
+        On a journalling file system a sync waits for all that was begun before it, such as the files of a browser that
+        has just started.
+        """
+        with self._lock, contextlib.suppress(OSError):
+            os.utime(self._file)  # else there is nothing to sync
+            os.fsync(self._file)
+
     def _undoable(self, number: int) -> Decision:
         if not number:
             last = next_to_undo(self.decisions)
@@ -165,15 +181,51 @@ class DecisionLog:
 
     def _write(self, line: bytes) -> None:
         """Append a line; if the write fails, cut off what was written of it."""
-        size = os.fstat(self._file).st_size
+        begin = time.perf_counter()
         try:
+            self._mend()
+            self._torn = True
             if os.write(self._file, line) != len(line):
                 raise OSError(0, "the disk is full")
             os.fsync(self._file)
+            self._size, self._torn = self._size + len(line), False
+            self.seconds = time.perf_counter() - begin
         except OSError as error:
             with contextlib.suppress(OSError):
-                os.ftruncate(self._file, size)
-            raise InputError(f"the decision could not be saved to {self.path}: {error.strerror or error}.") from None
+                self._cut()
+            raise NotSavedError(f"{self.path} cannot be written: {error.strerror or error}.") from None
+
+    def _cut(self) -> None:
+        if self._torn:
+            os.ftruncate(self._file, self._size)
+            self._torn = False
+
+    def _mend(self) -> None:
+        """Make sure that the path leads to whole lines and to nothing else: somebody may have removed the file."""
+        self._cut()
+        try:
+            there = os.stat(self.path)
+        except FileNotFoundError:
+            self._write_anew()
+            return
+        if not os.path.samestat(there, os.fstat(self._file)) or there.st_size != self._size:
+            raise NotSavedError(
+                f"{self.path} was changed by another program. To go on from what it holds now, end the review with "
+                "Ctrl+C and start the same command again."
+            )
+
+    def _write_anew(self) -> None:
+        """Write all decisions to a new file, since the old one is gone."""
+        lines = b"".join(one.line() for one in self.decisions)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with replacing(self.path) as temporary:
+                temporary.write_bytes(lines)
+        except InputError as error:
+            raise NotSavedError(str(error)) from None
+        opened = os.open(self.path, os.O_RDWR | os.O_APPEND)
+        os.close(self._file)
+        self._file, self._size = opened, len(lines)
 
     def close(self) -> None:
         """Close the file."""
@@ -217,6 +269,7 @@ __all__ = [
     "OUTSIDER",
     "Decision",
     "DecisionLog",
+    "NotSavedError",
     "RuledOut",
     "next_to_undo",
     "put_onto",

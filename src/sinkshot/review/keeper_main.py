@@ -41,7 +41,7 @@ class Keeping:
         self.review = Review(setup.items, setup.fitting.features, setup.folder, setup.fitting.unknown, setup.decisions)
         process.setup = setup.fitting
         self.process, self.tell = process, tell
-        self.saver = Saver(self.review)
+        self.saver = Saver(self.review, self.changed)
         self.refitter = Refitter(self.review, process, self.changed)
         self._news, self._telling = b"", threading.Lock()
         for worker in (self.refitter.worker, self.refitter.seeker, self.saver.worker):

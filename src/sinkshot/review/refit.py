@@ -170,10 +170,12 @@ class Saver:
     Parameters
     ----------
     review : Review
+    changed : callable
+        Called when the file could not be written, and once it could be again; it asks for another try.
     """
 
-    def __init__(self, review: Review) -> None:
-        self.review = review
+    def __init__(self, review: Review, changed: Callable[[], None] = lambda: None) -> None:
+        self.review, self.changed = review, changed
         self._saved: tuple[int, int] | None = None
         self.worker = Worker(self.save, SAVE_QUIET, SAVE_LATEST)
 
@@ -187,6 +189,9 @@ class Saver:
             content = review.labels_csv()
             with replacing(review.folder / "labels.csv") as temporary:
                 temporary.write_bytes(content)
-            self._saved = version
+            self._saved, trouble = version, ""
         except InputError as error:
-            review.trouble = str(error)
+            trouble = f"{error} It is tried again; every decision is in decisions.jsonl."
+        if review.unwritten or trouble:
+            review.unwritten = trouble
+            self.changed()

@@ -71,7 +71,8 @@ class Review:
         self.fit = Fit(0, -1, _no_answers(len(items)))
         self.busy = False  # a fit runs
         self.seeking = False  # what to label next is sought
-        self.trouble = ""  # what the person should know: a fit or a file that failed
+        self.trouble = ""  # what the person should know: a fit that failed
+        self.unwritten = ""  # why labels.csv is not written
         self._searched = [text.casefold() for text in (items.texts or items.names)]
         self._answers: tuple[Answers, Items, Answers] | None = None  # the newest, and what they were made of
         self._columns: tuple[tuple[int, ...], bytes] | None = None
@@ -133,7 +134,7 @@ class Review:
     @property
     def status(self) -> dict[str, Any]:
         """What goes with every version: what is running, and what went wrong."""
-        return {"busy": self.busy, "seeking": self.seeking, "trouble": self.trouble}
+        return {"busy": self.busy, "seeking": self.seeking, "trouble": self.unwritten or self.trouble}
 
     def columns(self) -> bytes:
         """Return what the page shows, as JSON: an entry for each item in columns, the queues, and the status."""

@@ -17,7 +17,7 @@ const LINES = [
 ];
 
 function open(title, ...content) {
-  const dialog = h("dialog", { ariaLabel: title }, h("h2", {}, title), ...content);
+  const dialog = h("dialog", { ariaLabel: title }, h("h2", { tabIndex: -1, autofocus: true }, title), ...content);
   document.body.append(dialog);
   dialog.addEventListener("close", () => dialog.remove());
   dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
@@ -40,7 +40,7 @@ export function help(file) {
 export function askName(store, { title, hint }) {
   return new Promise((answer) => {
     const list = h("datalist", { id: "known-classes" }, store.state.classes.map((name) => h("option", { value: name })));
-    const input = h("input", { type: "text", maxLength: 200, autocomplete: "off", spellcheck: false, required: true });
+    const input = h("input", { type: "text", maxLength: 200, autocomplete: "off", spellcheck: false });
     input.setAttribute("list", "known-classes");
     input.setAttribute("aria-label", "Name of the class");
     const problem = h("p", { className: "problem", role: "alert" });

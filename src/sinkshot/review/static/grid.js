@@ -1,13 +1,14 @@
 // A grid of any number of items: only the lines in sight are in the document.
 //
-// A listbox for assistive technology: the grid has the focus, the current item is its active descendant.
+// A listbox for assistive technology: the list has the focus, the current item is its active descendant. Headings are
+// beside the list, since a listbox holds options only.
 
 import { h, percent } from "./parts.js";
 import { ACCEPTED, GIVEN } from "./store.js";
 
 const SHAPES = {
   images: { least: 128, height: (width) => width + 30 },
-  texts: { least: 270, height: () => 148 },
+  texts: { least: 270, height: (_, texts) => (fewLines(texts) ? 100 : 148) },
   embeddings: { least: 150, height: () => 74 },
 };
 const GAP = 12;
@@ -16,16 +17,23 @@ const AHEAD = 2; // lines above and below what is in sight
 const FAST = 1 / 3; // of the height in one frame: nobody can look at pictures then, so they are not asked for
 const SETTLED = 100; // milliseconds after which they are
 
+// Whether nearly all texts fit into two or three lines.
+function fewLines(texts) {
+  const long = texts.reduce((count, text) => count + (text.length > 100), 0);
+  return long <= texts.length / 20;
+}
+
 export class Grid {
   // `about(row)` returns what a tile says: { mark, label }.
   constructor(store, { label, onchange, about = () => ({}) }) {
     this.store = store;
     this.about = about;
     this.onchange = onchange;
-    this.inner = h("div", { className: "inner" });
-    this.element = h("div", { className: `grid ${store.items.kind}`, role: "listbox", tabIndex: 0 }, this.inner);
-    this.element.setAttribute("aria-label", label);
-    this.element.setAttribute("aria-multiselectable", "true");
+    this.list = h("div", { className: "list", role: "listbox", tabIndex: 0 });
+    this.list.setAttribute("aria-label", label);
+    this.list.setAttribute("aria-multiselectable", "true");
+    this.inner = h("div", { className: "inner" }, this.list);
+    this.element = h("div", { className: `grid ${store.items.kind}` }, this.inner);
     this.order = [];
     this.places = new Map(); // row -> its place in the order
     this.lines = []; // { top, height, from, to } or { top, height, heading }
@@ -43,6 +51,10 @@ export class Grid {
     this.element.addEventListener("click", (event) => this.clicked(event));
     this.observer = new ResizeObserver(() => this.resized());
     this.observer.observe(this.element);
+  }
+
+  focus() {
+    this.list.focus({ preventScroll: true });
   }
 
   destroy() {
@@ -72,7 +84,7 @@ export class Grid {
     this.columns = Math.max(1, Math.floor((width + GAP) / (Math.min(shape.least, width / 2 - GAP) + GAP)));
     if (this.store.items.kind !== "images" && width < 420) this.columns = 1;
     this.width = Math.floor((width - GAP * (this.columns - 1)) / this.columns);
-    this.height = Math.round(shape.height(this.width));
+    this.height = Math.round(shape.height(this.width, this.store.items.texts));
     this.lines = [];
     let top = 4;
     let place = 0;
@@ -169,7 +181,7 @@ export class Grid {
       const line = this.lines[at];
       if (line.section) {
         headings.add(line.section.key);
-        this.heading(line, fresh);
+        this.heading(line);
       } else for (let place = line.from; place < line.to; place++) wanted.set(this.order[place], [line, place]);
     }
     for (const [row, tile] of this.tiles) {
@@ -196,16 +208,16 @@ export class Grid {
       heading.remove();
       this.headings.delete(key);
     }
-    this.inner.append(...fresh);
-    if (this.current >= 0) this.element.setAttribute("aria-activedescendant", `item-${this.current}`);
+    this.list.append(...fresh);
+    if (this.tiles.has(this.current)) this.list.setAttribute("aria-activedescendant", `item-${this.current}`);
   }
 
-  heading(line, fresh) {
+  heading(line) {
     let heading = this.headings.get(line.section.key);
     if (!heading) {
-      heading = h("div", { className: "heading", role: "presentation" }, line.section.heading());
+      heading = h("div", { className: "heading" }, line.section.heading());
       this.headings.set(line.section.key, heading);
-      fresh.push(heading);
+      this.inner.append(heading);
     }
     heading.style.transform = `translateY(${line.top}px)`;
   }
@@ -217,7 +229,7 @@ export class Grid {
     const [name, sure] = [new Text(), new Text()];
     const title = h("span", { className: "name" }, name);
     const bar = h("i");
-    const tile = h("div", { className: "tile", role: "option" }, shown, h("div", { className: "caption" }, title, h("span", { className: "sure" }, sure)), h("div", { className: "bar" }, bar), h("span", { className: "tick", ariaHidden: "true" }));
+    const tile = h("div", { className: "tile", role: "option" }, shown, h("div", { className: "caption" }, title, " ", h("span", { className: "sure" }, sure)), h("div", { className: "bar" }, bar), h("span", { className: "tick", ariaHidden: "true" }));
     tile.parts = { shown, title, name, sure, bar };
     const show = () => (shown.style.visibility = tile.pictured === Number(tile.dataset.row) ? "" : "hidden");
     if (kind === "images") shown.onload = shown.onerror = show;
@@ -259,8 +271,8 @@ export class Grid {
     tile.setAttribute("aria-selected", selected);
     tile.setAttribute("aria-setsize", this.order.length);
     tile.setAttribute("aria-posinset", place + 1);
-    const what = items.kind === "texts" ? items.texts[row] : items.names[row];
-    tile.setAttribute("aria-label", `${what}, ${said}, ${decided || percent(sure)}`);
+    const seen = `${items.kind === "texts" ? `${items.texts[row]} ` : ""}${tile.parts.name.data} ${tile.parts.sure.data}`;
+    tile.setAttribute("aria-label", `${seen}, ${label ? decided || percent(sure) : said}`); // what is seen comes first
   }
 
   clicked(event) {

@@ -2,7 +2,7 @@
 
 import { askName } from "./dialogs.js";
 import { Grid } from "./grid.js";
-import { button, h, KEYS, number, percent, plural, say } from "./parts.js";
+import { button, h, KEYS, number, percent, plural, refill, say } from "./parts.js";
 import { ask, NONE, OUTSIDER_NAME } from "./store.js";
 
 const threshold = { value: 0.8 }; // of all class grids, as the person left it
@@ -20,7 +20,7 @@ class GridView {
 
   start() {
     this.update();
-    this.grid.element.focus({ preventScroll: true });
+    this.grid.focus();
   }
 
   stop() {
@@ -57,7 +57,7 @@ class GridView {
   async naming(rows = this.grid.chosen()) {
     if (!rows.length) return;
     const name = await askName(this.store, { title: "Class by name", hint: `For ${plural(rows.length, "item")}. A new name makes a new class.` });
-    this.grid.element.focus({ preventScroll: true });
+    this.grid.focus();
     if (name) this.label(rows, name);
   }
 
@@ -102,7 +102,8 @@ class GridView {
     const classes = this.choices().slice(0, KEYS.length).map((name, index) =>
       button(name, { key: KEYS[index], kind: "class", disabled: none, onclick: () => this.choose(index) }));
     const picked = grid.selected.size;
-    this.bar.replaceChildren(
+    refill(
+      this.bar,
       h("div", { className: "does" },
         this.main(),
         button("Reject", { key: "x", disabled: none || !this.rejectable(), onclick: () => this.reject() }),
@@ -133,7 +134,7 @@ class GridView {
   place(nothing) {
     const none = !this.grid.order.length;
     this.empty.hidden = !none;
-    this.grid.element.hidden = none;
+    this.grid.element.hidden = this.bar.hidden = none;
     if (none) this.empty.replaceChildren(h("p", {}, nothing));
     this.actions();
   }
@@ -153,7 +154,7 @@ export class ClassView extends GridView {
     });
     this.head.append(
       h("div", {}, h("p", { className: "eyebrow" }, "Predicted class"), h("h1", {}, name), this.count),
-      h("div", { className: "threshold" }, h("label", { htmlFor: "threshold" }, "At least as sure as"), this.output, this.range));
+      h("div", { className: "threshold" }, h("label", { htmlFor: "threshold" }, "Accept if at least this sure"), this.output, this.range));
   }
 
   get code() {
@@ -189,7 +190,7 @@ export class ClassView extends GridView {
     const total = all[this.code] ?? 0;
     this.count.textContent = `${number(open[this.code] ?? 0)} to review, ${number(total - (open[this.code] ?? 0))} given or accepted. The surest come first.`;
     this.shown();
-    this.place(`Nothing is left to review in ${this.name}.`);
+    this.place(this.store.unpredicted || `Nothing is left to review in ${this.name}.`);
   }
 
   shown() {
@@ -217,7 +218,7 @@ export class UnknownView extends GridView {
 
   update() {
     const { groups } = this.store.state;
-    const rows = this.store.predicted(NONE);
+    const rows = this.store.unpredicted ? [] : this.store.predicted(NONE);
     const left = new Set(rows);
     const sections = groups
       .map((group, index) => ({ key: `group-${index}`, rows: group.filter((row) => left.delete(row)) }))
@@ -233,12 +234,12 @@ export class UnknownView extends GridView {
     }
     this.grid.show(sections);
     this.count.textContent = `${plural(rows.length, "item")} that may belong to no class, alike ones together. Select some and press n to make a class of them.`;
-    this.place("No item is predicted to belong to none of the classes.");
+    this.place(this.store.unpredicted || "Every item seems to belong to one of the classes.");
   }
 
   main() {
     const rows = this.grid.chosen().length;
-    return button(`None of the classes: ${number(rows)}`, { key: "⏎", kind: "main", disabled: !rows, onclick: () => this.accept() });
+    return button(`Accept ${number(rows)} as unknown`, { key: "⏎", kind: "main", disabled: !rows, onclick: () => this.accept() });
   }
 
   accept() {

@@ -42,11 +42,18 @@ export class HistoryView {
   line(one) {
     const undoable = !one.undone && (one.kind === "label" || one.kind === "reject");
     return h("li", { className: one.undone ? "undone" : "" },
-      h("time", { dateTime: one.time }, new Date(one.time).toLocaleTimeString()),
+      h("time", { dateTime: one.time }, ...moment(new Date(one.time))),
       h("div", { className: "what" }, h("span", {}, words(one)), one.first.length ? h("small", {}, one.first.join(", ") + (one.count > 3 ? ", …" : "")) : null),
       undoable ? button("Undo", { kind: "small quiet", label: `Undo decision ${one.number}`, onclick: () => this.store.decide({ kind: "undo", of: one.number }) })
         : h("span", { className: "mark" }, one.undone ? "undone" : ""));
   }
+}
+
+// The time of a decision, below its date unless that is today's.
+function moment(time) {
+  const today = time.toDateString() === new Date().toDateString();
+  const clock = time.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+  return today ? [clock] : [time.toLocaleDateString(), h("br"), clock];
 }
 
 export function words(one) {

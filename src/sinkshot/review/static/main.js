@@ -2,8 +2,8 @@
 
 import { help } from "./dialogs.js";
 import { ClassView, SearchView, UnknownView } from "./grid_views.js";
-import { HistoryView } from "./history_view.js";
-import { KEYS, number, say } from "./parts.js";
+import { HistoryView, words } from "./history_view.js";
+import { KEYS, number, plural, say, write } from "./parts.js";
 import { AuditView, DoubtfulView, NextView, SuspiciousView } from "./queue_views.js";
 import { Sidebar } from "./sidebar.js";
 import { Store } from "./store.js";
@@ -27,13 +27,14 @@ function open(where) {
 const first = () => (store.state.counts.predicted ? "doubtful" : "next");
 
 function route() {
-  const where = location.hash.slice(2) || first();
+  const where = (location.hash.startsWith("#/") && location.hash.slice(2)) || first();
   if (where === address) return;
   address = where;
   view?.stop();
   view = open(where);
   $("main").replaceChildren(view.element);
   view.start();
+  if (document.activeElement?.closest("nav")) $("main").focus({ preventScroll: true }); // keys go to the items now
   document.title = `${view.element.querySelector("h1").textContent} · SinkShot review`;
   sidebar.update(address);
   closeMenu();
@@ -45,16 +46,25 @@ function closeMenu() {
 }
 
 function status() {
-  const { state, waiting, failing } = store;
+  const { state, waiting, failing, refusal } = store;
   const kind = waiting.length ? "saving" : state.busy || store.behind ? "busy" : "saved";
   $("state").textContent = { saving: `saving ${number(waiting.length)}`, busy: "saved, learning…", saved: "saved" }[kind];
   $("state").dataset.kind = kind;
-  $("undo").disabled = !state.undo && !waiting.length;
-  const lost = failing > 2;
-  $("trouble").hidden = !lost && !state.trouble;
-  $("trouble").textContent = lost
-    ? `The server does not answer. ${waiting.length ? `The last ${waiting.length} of your decisions are not saved yet; they are sent once it is back. ` : "All that you decided is saved. "}If it has ended, start the same command again and open the address that it prints.`
-    : state.trouble.charAt(0).toUpperCase() + state.trouble.slice(1);
+  $("undo").disabled = !state.undo && store.settled;
+  const trouble = refusal && waiting.length ? unsaved(refusal, waiting.length) : failing > 2 ? unanswered(waiting.length) : sentence(state.trouble);
+  $("trouble").hidden = !trouble;
+  write($("trouble"), trouble);
+}
+
+const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
+function unsaved(refusal, count) {
+  return `${sentence(refusal)} ${plural(count, "decision is", "decisions are")} not saved yet. Keep this page open: ${count === 1 ? "it is" : "they are"} sent again every few seconds.`;
+}
+
+function unanswered(count) {
+  const waits = count ? `${plural(count, "decision is", "decisions are")} not saved yet; keep this page open, and ${count === 1 ? "it is" : "they are"} sent once the server is back.` : "All that you decided is saved.";
+  return `The server does not answer. ${waits} If it has ended, start the same command again and open the address that it prints.`;
 }
 
 const act = {
@@ -71,10 +81,11 @@ const act = {
 };
 
 function undo() {
-  if (!store.state.undo && !store.waiting.length) return say("There is nothing to undo.");
+  if (!store.state.undo && store.settled) return say("There is nothing to undo.");
+  const last = store.settled ? store.state.undo : null; // else the server knows which decision is the last
   store.skipped.clear();
-  store.decide({ kind: "undo" });
-  say("Undone");
+  store.decide({ kind: "undo", of: last?.number });
+  say(last ? `Undone: ${words(last)}` : "Undone");
 }
 
 // Keys are silent while something is typed or a dialog is open; buttons and links keep Enter and space.
@@ -107,6 +118,7 @@ function stop(event, does) {
 function wire() {
   document.addEventListener("keydown", onKey);
   window.addEventListener("hashchange", route);
+  window.addEventListener("beforeunload", (event) => store.waiting.length && event.preventDefault());
   store.addEventListener("change", ({ detail }) => {
     status();
     if (detail === "state" && !location.hash && store.state.fit.number === 1) route(); // the first predictions
@@ -115,6 +127,10 @@ function wire() {
     if (detail === "state" || detail === "decision") sidebar.update(address);
   });
   store.addEventListener("refused", ({ detail }) => say(`Not saved: ${detail}`));
+  document.querySelector(".skip").addEventListener("click", (event) => {
+    event.preventDefault(); // the address says which view is shown
+    ($("main").querySelector("[role=listbox], .choice, button:enabled") ?? $("main")).focus();
+  });
   $("undo").addEventListener("click", undo);
   $("help").addEventListener("click", () => help(store.items.file));
   $("menu").addEventListener("click", () => {

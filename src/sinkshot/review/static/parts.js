@@ -26,6 +26,18 @@ export function button(text, { key, kind = "", label, disabled, onclick, title }
   return h("button", properties, h("span", { className: "words" }, text), key ? kbd(key) : null);
 }
 
+// Replace the buttons of a toolbar; the one with the focus keeps it.
+export function refill(toolbar, ...children) {
+  const held = toolbar.contains(document.activeElement) ? document.activeElement.getAttribute("aria-keyshortcuts") : null;
+  toolbar.replaceChildren(...children);
+  if (held) [...toolbar.querySelectorAll("button:enabled")].find((one) => one.getAttribute("aria-keyshortcuts") === held)?.focus({ preventScroll: true });
+}
+
+// Change a text only where it differs: a change costs a layout.
+export function write(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
 export const number = (value) => value.toLocaleString("en");
 export const percent = (share) => `${Math.round(100 * share)} %`;
 export const plural = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;

@@ -1,7 +1,7 @@
 // Views with one item at a time: the doubtful, what to label next, suspicious labels, the audit.
 
 import { askName } from "./dialogs.js";
-import { button, face, h, KEYS, number, percent, plural, say } from "./parts.js";
+import { button, face, h, KEYS, number, percent, plural, refill, say, write } from "./parts.js";
 import { NONE, OUTSIDER, OUTSIDER_NAME, PREDICTED } from "./store.js";
 
 const AHEAD = 3; // items that are fetched before they are shown
@@ -65,34 +65,59 @@ class QueueView {
     const best = [...new Set([...detail.classes.map(([name]) => name), ...state.classes])];
     // While an item is looked at, its keys keep their meaning, whatever a new fit says.
     this.names = this.shown === detail.row ? [...new Set([...this.names, ...best])] : best;
-    if (this.shown !== detail.row) {
+    const fresh = this.shown !== detail.row;
+    if (fresh) {
       this.offer = this.proposal();
       const text = items.kind === "texts" ? h("p", { className: "text" }, detail.text) : face(this.store, detail.row, { size: "large" });
       if (items.kind === "images") text.alt = detail.name;
       this.figure = h("figure", {}, text, h("figcaption", {}, detail.name));
       this.shown = detail.row;
     }
-    const list = h("div", { className: "choices", role: "group", ariaLabel: "Classes, the most probable first" }, this.names.map((name, index) => this.choice(name, shares.get(name) ?? 0, index)));
-    this.stage.replaceChildren(
-      this.figure,
-      h("div", { className: "beside" },
-        this.note() ? h("p", { className: "note" }, this.note()) : null,
-        h("h2", {}, "Which class?"), list,
-        detail.near.length ? h("h2", {}, "Nearest labelled items") : null,
-        h("ul", { className: `near ${items.kind}` }, detail.near.map((one) => this.near(one)))));
+    if (fresh) this.lay();
+    this.names.forEach((name, index) => this.share(name, shares.get(name) ?? 0, index));
+    write(this.said, this.note());
+    this.said.hidden = !this.note();
+    this.neighbours(detail.near);
+  }
+
+  // The places of a new item. A new fit only changes what is in them, so that focus and scrolling stay.
+  lay() {
+    const held = this.list?.contains(document.activeElement);
+    this.said = h("p", { className: "note" });
+    this.list = h("div", { className: "choices", role: "group", ariaLabel: "Classes, the most probable first" });
+    this.beside = h("h2", {}, "Nearest labelled items");
+    this.nearest = h("ul", { className: `near ${this.store.items.kind}` });
+    this.near = "";
+    this.stage.replaceChildren(this.figure, h("div", { className: "beside" }, this.said, h("h2", {}, "Which class?"), this.list, this.beside, this.nearest));
+    this.stage.scrollTop = 0;
+    this.names.forEach((name, index) => this.list.append(this.choice(name, index)));
+    if (held) this.list.firstElementChild?.focus({ preventScroll: true });
     this.actions();
   }
 
-  choice(name, share, index) {
+  choice(name, index) {
     const one = button(name, { key: KEYS[index], kind: "choice", onclick: () => this.choose(index) });
-    const bar = h("i", { className: "share" });
-    bar.style.transform = `scaleX(${share})`;
-    one.append(bar);
-    one.insertBefore(h("span", { className: "percent" }, percent(share)), one.querySelector("kbd"));
+    one.append(h("i", { className: "share" }));
+    one.insertBefore(h("span", { className: "percent" }), one.querySelector("kbd"));
     return one;
   }
 
-  near(one) {
+  share(name, share, index) {
+    if (index >= this.list.children.length) this.list.append(this.choice(name, index));
+    const one = this.list.children[index];
+    write(one.querySelector(".percent"), percent(share));
+    one.lastChild.style.transform = `scaleX(${share})`;
+  }
+
+  neighbours(near) {
+    const shown = JSON.stringify(near.map(({ row, label }) => [row, label]));
+    if (shown === this.near) return;
+    this.near = shown;
+    this.beside.hidden = !near.length;
+    this.nearest.replaceChildren(...near.map((one) => this.neighbour(one)));
+  }
+
+  neighbour(one) {
     const label = one.label === OUTSIDER_NAME ? "none of these" : one.label;
     const shown = face(this.store, one.row);
     if (this.store.items.kind === "images") shown.alt = this.store.items.names[one.row];
@@ -116,7 +141,7 @@ class QueueView {
 
   actions() {
     const proposal = this.offer;
-    this.bar.replaceChildren(h("div", { className: "does" },
+    refill(this.bar, h("div", { className: "does" },
       button(this.accepting(), { key: "⏎", kind: "main", disabled: proposal === null, onclick: () => this.accept() }),
       button("Reject", { key: "x", disabled: proposal === null || proposal === OUTSIDER_NAME, onclick: () => this.reject() }),
       button("Unknown", { key: "u", onclick: () => this.unknown() }),
@@ -125,7 +150,7 @@ class QueueView {
   }
 
   decide(decision) {
-    if (this.row < 0) return;
+    if (this.row < 0 || this.shown !== this.row) return; // nothing is said of an item that is not seen
     const row = this.row;
     this.store.details.delete(row);
     this.store.decide({ rows: [row], audit: this.audit, ...decision });
@@ -135,17 +160,17 @@ class QueueView {
   }
 
   choose(index) {
-    if (this.shown === this.row && this.names[index] !== undefined) this.decide({ kind: "label", label: this.names[index] });
+    if (this.names[index] !== undefined) this.decide({ kind: "label", label: this.names[index] });
   }
 
   accept() {
     const label = this.offer;
-    if (this.shown === this.row && label !== null) this.decide({ kind: "label", label });
+    if (label !== null) this.decide({ kind: "label", label });
   }
 
   reject() {
     const label = this.offer;
-    if (this.shown === this.row && label !== null && label !== OUTSIDER_NAME) this.decide({ kind: "reject", label });
+    if (label !== null && label !== OUTSIDER_NAME) this.decide({ kind: "reject", label });
   }
 
   unknown() {
@@ -154,7 +179,7 @@ class QueueView {
 
   async naming() {
     const row = this.row;
-    if (row < 0) return;
+    if (row < 0 || this.shown !== row) return;
     const name = await askName(this.store, { title: "Class by name", hint: "Of this item. A new name makes a new class." });
     if (name && this.row === row) this.decide({ kind: "label", label: name });
   }
@@ -180,7 +205,7 @@ class QueueView {
   escape() {}
 
   nothing() {
-    return [h("p", { className: "empty" }, "Nothing is left here.")];
+    return [h("p", { className: "empty" }, this.store.unpredicted || "Nothing is left here.")];
   }
 }
 
@@ -231,7 +256,7 @@ export class SuspiciousView extends QueueView {
   }
 
   nothing() {
-    return [h("p", { className: "empty" }, "No given label looks wrong.")];
+    return [h("p", { className: "empty" }, this.store.unpredicted || "No given label looks wrong.")];
   }
 }
 
@@ -262,6 +287,7 @@ export class AuditView extends QueueView {
 
   nothing() {
     const { audit, counts } = this.store.state;
+    if (this.store.unpredicted) return [h("p", { className: "empty" }, this.store.unpredicted)];
     const open = counts.predicted + counts.unknown;
     const draw = button(audit.number ? "Draw again" : `Draw ${Math.min(50, open)} at random`, { kind: "main", disabled: !open || !this.store.state.classes.length, onclick: () => this.store.decide({ kind: "draw" }) });
     const words = audit.answered

@@ -1,6 +1,6 @@
 // The queues and classes with their numbers, and how far the review is.
 
-import { h, number, percent } from "./parts.js";
+import { h, number, percent, write } from "./parts.js";
 
 export class Sidebar {
   constructor(store, element) {
@@ -19,21 +19,27 @@ export class Sidebar {
     const { state } = this.store;
     const { counts, audit } = state;
     const kinds = [["given", counts.given], ["accepted", counts.accepted], ["predicted", counts.predicted], ["unknown", counts.unknown]];
-    this.bar.setAttribute("aria-label", kinds.map(([kind, count]) => `${count} ${kind}`).join(", "));
+    const name = (kind) => (kind === "unknown" && this.store.unpredicted ? "unlabelled" : kind);
+    this.bar.setAttribute("aria-label", kinds.map(([kind, count]) => `${count} ${name(kind)}`).join(", "));
     sync(this.bar, kinds, ([kind]) => h("i", { className: kind }), (part, [, count]) => (part.style.flexGrow = count));
-    sync(this.legend, kinds, ([kind]) => h("div", { className: kind }, h("dt", {}, kind), h("dd", {})), (part, [, count]) => (part.lastChild.textContent = number(count)));
-    this.estimate.replaceChildren(...estimate(audit));
+    sync(this.legend, kinds, ([kind]) => h("div", { className: kind }, h("dt", {}, kind), h("dd", {})), (part, [kind, count]) => {
+      write(part.firstChild, name(kind));
+      write(part.lastChild, number(count));
+    });
+    const audited = JSON.stringify([audit.answered, audit.accuracy, audit.drawn]);
+    if (audited !== this.audited) this.estimate.replaceChildren(...estimate(audit));
+    this.audited = audited;
     const queues = [
       ["doubtful", "Doubtful", counts.predicted],
       ["next", "Label next", state.next.filter((row) => state.source[row] === 0).length],
-      ["unknown", "Unknown", counts.unknown],
+      ["unknown", "Unknown", this.store.unpredicted ? 0 : counts.unknown],
       ["suspicious", "Suspicious", state.suspicious.filter((one) => state.source[one.row] === 1).length],
       ["audit", "Audit", audit.open.length],
       ["history", "History", null],
     ];
     const link = ([where, text]) => h("li", {}, h("a", { href: `#/${where}` }, h("span", {}, text), h("b", {})));
     const fill = (part, [where, , count]) => {
-      part.firstChild.lastChild.textContent = count === null ? "" : number(count);
+      write(part.firstChild.lastChild, count === null ? "" : number(count));
       mark(part.firstChild, address === where);
     };
     sync(this.queues, queues, link, fill);
