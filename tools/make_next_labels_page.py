@@ -51,7 +51,8 @@ area under a curve is its mean height from 0 to 10 labels per class; if all answ
 on, it would be 95. There are {draws} draws of each kind, the same for all strategies; differences are paired, ± 95 %
 CI half-width.
 
-Strategies and constants were chosen [on validation classes](next-labels-choice.md); novel classes were evaluated once.
+Strategies and constants were chosen [on validation classes](next-labels-choice.md); novel classes were evaluated
+after that, and once more when `sinkshot` had changed; nothing was chosen by that.
 
     sinkshot reproduce --study next-labels --json > next-labels.json
     python tools/make_next_labels_page.py next-labels.json
