@@ -39,6 +39,7 @@ from sinkshot.kernels.simd import (
 )
 from sinkshot.kernels.sinkshot_strangers_numba import (
     ASKED,
+    MOVES,
     NEAREST,
     ROWS,
     UNKNOWN,
@@ -117,7 +118,7 @@ def _begin(labels: Ints, q: int, work: _Work) -> None:
         store(work.rows, ASKED, i, ZERO)
         store(work.rows, INSIDE, i, ZERO)
     for i in range(q):
-        work.rows[ASKED, i] = work.rows[INSIDE, i] = ONE
+        work.rows[ASKED, i] = work.rows[INSIDE, i] = work.rows[MOVES, i] = ONE
 
 
 @part
@@ -233,8 +234,8 @@ def _weigh(constants: _Constants, panels: Floats, labels: Ints, q: int, work: _W
     """Class weights of supports and known queries, and their cosines."""
     for j in range(len(work.mass)):
         for i in range(0, q, 8):
-            p = load(work.kernel, j, i) * load(work.rows, INSIDE, i)
-            store(work.mass, j, i, p * p)
+            p = load(work.kernel, j, i)
+            store(work.mass, j, i, load(work.rows, INSIDE, i) * load(work.rows, MOVES, i) * p * p)
         for i in range(len(labels)):
             work.mass[j, q + i] = constants.support_weight if labels[i] == j else ZERO
     centroid_scores(panels, work.mass, q + len(labels), work.scores)
@@ -312,8 +313,8 @@ def _episodes(
                     for i in range(q):
                         work.everywhere[j, i] = work.kernel[j, i]
                 next_class = collect(panels, work.everywhere, q, work.space, work.rows, graph, evidence)
-                share, doubt = share_of_strangers(work.everywhere, q, n, work.rows, next_class, evidence)
-                reject(work.rows, q, share, doubt, evidence)
+                share, short = share_of_strangers(work.everywhere, q, n, work.rows, next_class, evidence)
+                reject(work.rows, q, share, short, evidence)
             _count(constants, q, work)
             _allocate(constants, q, work)
             _weigh(constants, panels, labels[r], q, work)

@@ -36,8 +36,8 @@ from sinkshot.settings.sinkshot import (
     SinkShotSettings,
 )
 
-ASKED, NEAREST, PART, ALONG, SCALE, OVERALL, EVIDENCE, NEAR, UNKNOWN = range(4, 13)
-ROWS = 13
+ASKED, NEAREST, PART, ALONG, SCALE, OVERALL, EVIDENCE, NEAR, UNKNOWN, MOVES = range(4, 14)
+ROWS = 14
 _EPSILON = np.float32(4 * np.finfo(np.float32).eps)
 _LEAST_KNOWN, _LEAST_VARIANCE = np.float32(LEAST_KNOWN), np.float32(LEAST_VARIANCE)
 _LEAST_GAP, _LEAST_SQUARE = np.float32(LEAST_GAP), np.float32(LEAST_SQUARE)
@@ -61,10 +61,8 @@ class Evidence(NamedTuple):
     offset_torn: np.float32
     few_strangers: np.float32
     most_strangers: np.float32
+    wary: np.float32
     wary_from: np.float32
-    wary_width: np.float32
-    wary_below: np.float32
-    wary_spread: np.float32
     rounds: int
     least_within: np.float32
 
@@ -223,7 +221,7 @@ def collect(
 def share_of_strangers(
     everywhere: Floats, q: int, n: int, by_row: Floats, left_out: float, constants: Evidence
 ) -> tuple[np.float32, np.float32]:
-    """The estimated share of queries that belong to no class, and the doubt of `wary_weight`; supports begin at q."""
+    """The estimated share of queries that belong to no class, and `shortfall`; rows from q to n are supports."""
     queries, supports = np.float32(q), np.float32(n - q)
     reference = attracted = few = mean = spread = ZERO
     of_queries = squares = zeros()
@@ -252,15 +250,16 @@ def share_of_strangers(
     short = (reference - total(of_queries) / queries) / gap
     share = min(max((short - offset) / constants.depth, np.float32(1e-3)), constants.most_strangers)
     doubt = constants.few_strangers * constants.few_strangers
-    wary = (short - constants.offset_few * few - constants.wary_from) / constants.wary_width
-    wary = ONE / (ONE + np.exp(-max(wary, -np.float32(80))))
-    return np.float32(max(share * share * share / (share * share + doubt), _LEAST_STRANGERS)), np.float32(wary)
+    return np.float32(max(share * share * share / (share * share + doubt), _LEAST_STRANGERS)), np.float32(short)
 
 
 @part
-def reject(by_row: Floats, q: int, share: float, doubt: float, constants: Evidence) -> None:
-    """Mixture of two kinds of evidence, of which `share` is strange: by_row[UNKNOWN], and weights in by_row[INSIDE]."""
+def reject(by_row: Floats, q: int, share: float, short: float, constants: Evidence) -> None:
+    """Mixture of two kinds of evidence, of which `share` is strange: by_row[UNKNOWN], and what is known and moves."""
     count, s = np.float32(q), zeros()
+    least = constants.wary * (short - constants.wary_from)
+    for i in range(0, q, 8):
+        store(by_row, MOVES, i, sigmoid((load(by_row, EVIDENCE, i) - least) * (ONE / constants.inlier)))
     for i in range(0, q, 8):
         s += load(by_row, EVIDENCE, i) * load(by_row, ASKED, i)
     centre, s = total(s) / count, zeros()
@@ -291,8 +290,5 @@ def reject(by_row: Floats, q: int, share: float, doubt: float, constants: Eviden
             store(by_row, UNKNOWN, i, sigmoid((load(by_row, EVIDENCE, i) - middle) * slope + prior))
     for i in range(0, q, 8):
         known = ONE - load(by_row, UNKNOWN, i)
-        little = sigmoid((constants.wary_below - load(by_row, EVIDENCE, i)) * (ONE / constants.wary_spread))
-        weight = ONE - little * doubt
-        weight = where_larger(weight, known, known, weight)
-        weight = where_larger(weight, _LEAST_KNOWN, weight, _LEAST_KNOWN)
-        store(by_row, INSIDE, i, root(weight) * load(by_row, ASKED, i))
+        known = where_larger(known, _LEAST_KNOWN, known, _LEAST_KNOWN)
+        store(by_row, INSIDE, i, known * load(by_row, ASKED, i))

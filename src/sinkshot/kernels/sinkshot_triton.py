@@ -20,16 +20,16 @@ import triton.language as tl
 from sinkshot import preprocess
 from sinkshot.kernels.bms_triton import _halves, _product
 from sinkshot.kernels.gram_triton import SCALE, Tensor, _both_sums, padded_rows, scaled_grams, split_bank
-from sinkshot.kernels.sinkshot_triton_strangers import evidence_of, rejected, share_of_strangers
+from sinkshot.kernels.sinkshot_triton_strangers import evidence_of, moving, rejected, share_of_strangers
 from sinkshot.settings.constants import LEAST_LOGIT
-from sinkshot.settings.sinkshot import FAINT
+from sinkshot.settings.sinkshot import FAINT, LEAST_KNOWN
 
 if TYPE_CHECKING:
     from sinkshot.settings.sinkshot import SinkShotSettings
 
 _GRAM_BYTES = 1 << 30  # of Gram matrices at once; graphs take as much again
 _LEAST_LOGIT, _LOG2_E = tl.constexpr(LEAST_LOGIT), tl.constexpr(1.4426950408889634)
-_FAINT, _TINY = tl.constexpr(FAINT), tl.constexpr(1e-30)
+_FAINT, _LEAST_KNOWN, _TINY = tl.constexpr(FAINT), tl.constexpr(LEAST_KNOWN), tl.constexpr(1e-30)
 
 
 def sinkshot_episodes(
@@ -87,8 +87,7 @@ def _solve(
     numbers = (s.power, s.lam_first, (s.lam_last / s.lam_first) ** (1 / s.steps), s.lam, s.support_weight)
     doubts = (s.noise_at(shots), s.bias_at(way), s.doubt, s.least_share)
     heat = (s.log_temperature(shots, way), s.temperature_change, s.temperature_spread)
-    evidence = (s.by_classes, s.overall, s.support_evidence, s.inlier)
-    weighed = (s.least_within, s.wary_from, s.wary_width, s.wary_below, s.wary_spread)
+    evidence = (s.by_classes, s.overall, s.support_evidence, s.inlier, s.wary, s.wary_from)
     offsets = (s.offset, s.offset_unsure, s.offset_few, s.offset_torn)
     doubtful = (s.depth, *offsets, s.few_strangers, s.most_strangers)
     _transduce[(episodes,)](
@@ -103,7 +102,7 @@ def _solve(
         heat,
         evidence,
         doubtful,
-        weighed,
+        s.least_within,
         STEPS=s.steps,
         STRANGER_STEP=s.stranger_step,
         PASSES=s.passes,
@@ -262,7 +261,7 @@ def _transduce(  # long: one kernel with one parameter per line
     heat,
     evidence_numbers,
     share_numbers,
-    weight_numbers,
+    least_within,
     STEPS: tl.constexpr,
     STRANGER_STEP: tl.constexpr,
     PASSES: tl.constexpr,
@@ -291,7 +290,7 @@ def _transduce(  # long: one kernel with one parameter per line
     nearest = _first_largest(scores, exists, label, WAYS)
     share = tl.where(real, 1.0 / WAY, 0.0)
     known = tl.where(asked, 1.0, 0.0)
-    unknown = tl.zeros_like(known)
+    unknown, moves = tl.zeros_like(known), known
     for step in range(STEPS):
         logits = lam_step * _LOG2_E * scores + tl.log2(tl.where(real, share, 1.0))[None, :]
         logits = tl.where(exists, logits, float("-inf"))
@@ -307,13 +306,13 @@ def _transduce(  # long: one kernel with one parameter per line
                 everywhere, flags, operands, evidence_numbers, count, EVIDENCE_SPREADS, WAY
             )
             part, short = share_of_strangers(everywhere, near_class, next_class, flags, share_numbers)
-            unknown, weight = rejected(evidence, part, short, asked, weight_numbers, ROUNDS)
-            known = tl.where(asked, weight, 0.0)
+            unknown = rejected(evidence, part, asked, least_within, ROUNDS)
+            known = tl.where(asked, tl.maximum(1.0 - unknown, _LEAST_KNOWN), 0.0)
+            moves = moving(evidence, short, evidence_numbers)
         share = _shares(tl.where(asked[:, None], belongs, 0.0), known, doubts, real, WAY)
         target = share * tl.sum(known, 0)
         belongs = _allocated(belongs, target, known, asked, exists, PASSES, WAY)
-        mass = known[:, None] * belongs
-        mass = tl.where(asked[:, None], mass * mass, support_weight * member)
+        mass = tl.where(asked[:, None], (known * moves)[:, None] * belongs * belongs, support_weight * member)
         scores = _unit(upper, lower, unit, mass)
         lam_step *= lam_growth
     target = share * tl.sum(known, 0)

@@ -8,20 +8,11 @@ import triton.language as tl
 
 from sinkshot.kernels.bms_triton import _product
 from sinkshot.kernels.gram_triton import SCALE
-from sinkshot.settings.sinkshot import (
-    FEWEST,
-    LEAST_GAP,
-    LEAST_KNOWN,
-    LEAST_SQUARE,
-    LEAST_STRANGERS,
-    LEAST_VARIANCE,
-    PROBIT,
-)
+from sinkshot.settings.sinkshot import FEWEST, LEAST_GAP, LEAST_SQUARE, LEAST_STRANGERS, LEAST_VARIANCE, PROBIT
 
 _LOG2_E, _LEAST_VARIANCE = tl.constexpr(1.4426950408889634), tl.constexpr(LEAST_VARIANCE)
 _EPSILON = tl.constexpr(4 * 2.0**-23)
 _LEAST_GAP, _LEAST_SQUARE = tl.constexpr(LEAST_GAP), tl.constexpr(LEAST_SQUARE)
-_LEAST_KNOWN = tl.constexpr(LEAST_KNOWN)
 _LEAST_STRANGERS, _FEWEST, _PROBIT = tl.constexpr(LEAST_STRANGERS), tl.constexpr(FEWEST), tl.constexpr(PROBIT)
 
 
@@ -70,7 +61,7 @@ def evidence_of(everywhere, flags, operands, numbers, count, EVIDENCE_SPREADS: t
     """Evidence of being known and how near rows are to a class, [ROWS] each; how near queries are to the next."""
     asked, is_real, exists, label = flags
     upper, lower, unit, diagonal, near, nearer, root, spread = operands
-    by_classes, weight, support_evidence, inlier_width = numbers
+    by_classes, weight, support_evidence, inlier_width, _, _ = numbers
     size = tl.sum(everywhere, 0)
     of_classes = tl.sum(everywhere / tl.where(size > 0, size, 1.0)[None, :], 1) / WAY
     part = tl.where(is_real, by_classes * of_classes + (1.0 - by_classes) / count, 0.0)
@@ -107,7 +98,7 @@ def evidence_of(everywhere, flags, operands, numbers, count, EVIDENCE_SPREADS: t
 
 @triton.jit
 def share_of_strangers(everywhere, near_class, next_class, flags, numbers):
-    """The estimated share of queries that belong to no class; how far they stand below supports, beyond the few."""
+    """The estimated share of queries that belong to no class, and `shortfall`."""
     asked, is_real, _, _ = flags
     depth, first_offset, by_unsure, by_few, by_torn, shrink, most = numbers
     given = is_real & ~asked
@@ -128,13 +119,19 @@ def share_of_strangers(everywhere, near_class, next_class, flags, numbers):
     offset += by_torn * torn * torn
     short = (reference - tl.sum(tl.where(asked, near_class, 0.0), 0) / queries) / gap
     part = tl.minimum(tl.maximum((short - offset) / depth, 1e-3), most)
-    return tl.maximum(part * part * part / (part * part + shrink * shrink), _LEAST_STRANGERS), short - by_few * few
+    return tl.maximum(part * part * part / (part * part + shrink * shrink), _LEAST_STRANGERS), short
 
 
 @triton.jit
-def rejected(evidence, part, short, asked, numbers, ROUNDS: tl.constexpr):
-    """Probability [ROWS] of being the lower of two kinds of evidence, of which a share `part` is; and weights."""
-    least_within, wary_from, wary_width, wary_below, wary_spread = numbers
+def moving(evidence, short, numbers):
+    """How far queries move class weights, [ROWS]."""
+    _, _, _, inlier_width, wary, wary_from = numbers
+    return _sigmoid((evidence - wary * (short - wary_from)) / inlier_width)
+
+
+@triton.jit
+def rejected(evidence, part, asked, least_within, ROUNDS: tl.constexpr):
+    """Probability [ROWS] of being the lower of two kinds of evidence, of which a share `part` is."""
     queries = tl.sum(tl.where(asked, 1.0, 0.0), 0)
     centre = tl.sum(tl.where(asked, evidence, 0.0), 0) / queries
     distance = tl.where(asked, evidence - centre, 0.0)
@@ -151,7 +148,4 @@ def rejected(evidence, part, short, asked, numbers, ROUNDS: tl.constexpr):
         below, above = standard - low, standard - high
         variance = tl.maximum(tl.sum(unknown * below * below + known * above * above, 0) / queries, least_within)
         odds = (low - high) * (standard - 0.5 * (low + high)) / variance + prior
-    unknown = _sigmoid(odds)
-    doubt = _sigmoid((short - wary_from) / wary_width)
-    weight = 1.0 - doubt * _sigmoid((wary_below - standard) / wary_spread)
-    return unknown, tl.sqrt(tl.maximum(tl.minimum(weight, 1.0 - unknown), _LEAST_KNOWN))
+    return _sigmoid(odds)

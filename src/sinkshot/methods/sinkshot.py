@@ -11,17 +11,17 @@ means (Mc). [supports; p] are class-major coefficients [way, N], supports one-ho
 weight.
 
 1.  Graph: each row's 6 nearest others by cosine, weight max(cosine, 0)^4, A = (A + A^T) / 2, S = D^-1/2 A D^-1/2.
-    In a pool of more than 100,000 rows neighbours are looked for in a sample (`sinkshot.kernels.landmarks`).
+    In a pool of more than 40,000 rows neighbours are looked for in a sample (`sinkshot.kernels.landmarks`).
 2.  Class weights are support means of unit length; pi = 1/way.
 3.  Four times, t = 0 .. 3:
     a. p = softmax(lam_t cosine + log pi) of the queries, lam_t = 5 (22/5)^(t/4).
     b. smooth: M <- 0.3 [supports; p] + 0.7 M S, twice from M = [supports; p]; p = M / sum, then p^1.75 / sum. Where
        neighbours are close (mean cosine c above 0.68) they give more: 1 - 3 (1 - c)^2 in place of 0.7, at most 0.95,
        and as many times more as it takes for a row's own value to fade as far.
-    c. At t = 1 only: known, the weight of each query, by `strangers`, which has more constants; before, it is 1.
+    c. At t = 1 only: known = 1 - unknown and moves by `strangers`, which has more constants; before, both are 1.
     d. pi = shrunken counts (`sinkshot.methods.priors.shrunken_shares`), queries counted as far as known.
     e. p = Sinkhorn of p: class sums pi sum(known), row sums known, ten passes, ending on rows; p / known.
-    f. weights = 1.5 supports + sum (known p)^2 row, of unit length.
+    f. weights = 1.5 supports + sum known moves p^2 row, of unit length.
 4.  p = Sinkhorn of exp(9 cosine); b; Sinkhorn again, each as in e.
 5.  Probabilities are p^(1/T) / sum, with log T = 0.2 - 0.15 log shots - 0.15 log(way / 5) + 1.6 (share of queries
     that are not where step 2 had them nearest) + 0.25 (way sum counts^2 - 1).
@@ -113,16 +113,17 @@ def run_steps(rows: Rows, graph: Graph, s: SinkShotSettings) -> Scores:
     xp = array_namespace(scores)
     share = xp.full_like(rows.member[..., :1], 1.0 / way)  # pi, [R, way, 1]
     first = scores[..., rows.supports :]  # [R, way, q]
-    known = xp.ones_like(first[..., :1, :])  # [R, 1, q]
+    known = moves = xp.ones_like(first[..., :1, :])  # [R, 1, q]
     spreading = spreading_over(graph, s)
     for step in range(s.steps):
         belongs = softmax(s.lam_at(step) * scores[..., rows.supports :] + xp.log(share), axis=-2)
         belongs = kept(smoothed(belongs, rows, spreading, s.power))
         if step == s.stranger_step:
-            unknown, known = strangers(belongs, rows, graph, s)  # [R, 1, q] each
+            unknown, moves = strangers(belongs, rows, graph, s)  # [R, 1, q] each
+            known = at_least(1.0 - unknown, LEAST_KNOWN)
         share = shrunken_shares(belongs, known, s.noise_at(shots), s.bias_at(way), s.doubt, s.least_share)
         belongs = allocated(belongs, share, known, s.passes)
-        mass = rows.with_queries(s.support_weight * rows.member, (known * belongs) ** 2)
+        mass = rows.with_queries(s.support_weight * rows.member, known * moves * belongs * belongs)
         _, scores = unit(mass, rows)
     kernel = kept(transport_kernel(scores[..., rows.supports :], s.lam))
     belongs = allocated(kernel, share, known, s.passes)
@@ -170,7 +171,7 @@ def allocated(kernel: Array, share: Array, known: Array, passes: int) -> Array:
 def strangers(belongs: Array, rows: Rows, graph: Graph, s: SinkShotSettings) -> tuple[Array, Array]:
     """Probability that each query belongs to none of the classes, on a scale estimated from the pool, and its weight.
 
-    Both are [R, 1, q]; a query counts as far as its weight says, and moves class weights by its square.
+    Both are [R, 1, q]; the weight says how far a query moves class weights.
 
     The evidence that a row belongs to a class is its cosine to that class plus its mean cosine to all classes, both
     after centring the pool and averaged over neighbours. It ranks the queries. How many of them are outliers is told by
@@ -188,15 +189,13 @@ def strangers(belongs: Array, rows: Rows, graph: Graph, s: SinkShotSettings) -> 
     6.  e of the queries, less its mean and over its deviation, is a mixture of outliers and members with a common
         variance and share f, as `rejected` says. Where both are apart, f need not be exact: the cut is in the valley
         between them. Where they are one lump, f decides.
-    7.  The weight is the root of the lesser of 1 - unknown and of what `wary_weight` leaves. With few labels nothing is
-        rejected, but where there may well be outliers, the queries of least evidence should count for less.
+    7.  moves = sigmoid((e - 2 (short - 0.25)) / 0.06). With few labels nothing is rejected, but a query far from all
+        classes should not move their weights either, the less so the more outliers there may be.
     """
     evidence, near, left_out = evidence_of(belongs, rows, graph, s)
     short, gap = shortfall(belongs, near, left_out, rows)
     unknown = rejected(evidence, share_of_strangers(belongs, near, short, gap, rows, s), s)
-    weight = wary_weight(evidence, short, labels_that_count(belongs, rows), s)
-    xp = array_namespace(weight)
-    return unknown, xp.sqrt(at_least(xp.minimum(weight, 1.0 - unknown), LEAST_KNOWN))
+    return unknown, sigmoid((evidence - s.wary * (short - s.wary_from)) / s.inlier)
 
 
 def evidence_of(belongs: Array, rows: Rows, graph: Graph, s: SinkShotSettings) -> tuple[Array, Array, Array]:
@@ -267,35 +266,12 @@ def share_of_strangers(belongs: Array, near: Array, short: Array, gap: Array, ro
     of_supports = near[..., : rows.supports]
     unsure = 1.0 - xp.sum(belongs * belongs, axis=(-2, -1), keepdims=True) / rows.queries
     attracted = xp.sum(size / (shots * xp.sqrt(shots)), axis=-2, keepdims=True)
-    few = labels_that_count(belongs, rows)
+    few = xp.sum(size * size / shots, axis=-2, keepdims=True)
     spread = xp.mean((of_supports - xp.mean(of_supports, axis=-1, keepdims=True)) ** 2, axis=-1, keepdims=True)
     error = xp.sqrt(few * spread * (rows.supports / max(rows.supports - 1, 1))) / gap
     offset = s.offset + error + s.offset_unsure * unsure * attracted + s.offset_few * few + s.offset_torn * unsure**8
     part = xp.clip((short - offset) / s.depth, min=1e-3, max=s.most_strangers)
     return at_least(part**3 / (part * part + s.few_strangers**2), LEAST_STRANGERS)
-
-
-def labels_that_count(belongs: Array, rows: Rows) -> Array:
-    """One over the number of supports that a mean by class sizes depends on, [R, 1, 1]: sum of size^2 / shots."""
-    xp = array_namespace(belongs)
-    size = xp.mean(belongs, axis=-1, keepdims=True)  # [R, way, 1]
-    return xp.sum(size * size / xp.sum(rows.member, axis=-1, keepdims=True), axis=-2, keepdims=True)
-
-
-def wary_weight(evidence: Array, short: Array, few: Array, s: SinkShotSettings) -> Array:
-    """How far queries may be trusted to belong to a class, [R, 1, q], where outliers are likely but not shown.
-
-    Weight = 1 - doubt sigmoid((0.5 - standardised evidence) / 0.4), doubt = sigmoid((short - few - 0.03) / 0.04).
-    """
-    doubt = sigmoid((short - s.offset_few * few - s.wary_from) / s.wary_width)
-    return 1.0 - doubt * sigmoid((s.wary_below - standardised(evidence)) / s.wary_spread)
-
-
-def standardised(evidence: Array) -> Array:
-    """Evidence [R, 1, q] less its mean, over its deviation."""
-    xp = array_namespace(evidence)
-    centred = evidence - xp.mean(evidence, axis=-1, keepdims=True)
-    return centred / xp.sqrt(at_least(xp.mean(centred * centred, axis=-1, keepdims=True), LEAST_VARIANCE))
 
 
 def rejected(evidence: Array, part: Array, s: SinkShotSettings) -> Array:
@@ -306,7 +282,9 @@ def rejected(evidence: Array, part: Array, s: SinkShotSettings) -> Array:
     """
     xp = array_namespace(evidence)
     queries = evidence.shape[-1]
-    standard = standardised(evidence)
+    centred = evidence - xp.mean(evidence, axis=-1, keepdims=True)
+    width = xp.sqrt(at_least(xp.mean(centred * centred, axis=-1, keepdims=True), LEAST_VARIANCE))
+    standard = centred / width
     prior = xp.log(part / (1.0 - part))
     odds = 2.0 * (prior / PROBIT - standard)
     for _ in range(s.rounds):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-LEAST_KNOWN = 1e-4  # of the square of a query's weight, however strange it is
+LEAST_KNOWN = 1e-6  # of a query's weight, however strange it is
 LEAST_VARIANCE = 1e-4  # of evidence
 LEAST_GAP = 1e-3  # between supports and the next class, in cosines
 LEAST_SQUARE = 1e-4  # of the length of a class weight without one row; it is 1 with it
@@ -51,7 +51,7 @@ class SinkShotSettings:
     overall: float = 2.0  # weight of a row's mean cosine to all classes beside that to its own
     support_evidence: float = 2.5  # of a support: it is known
     evidence_spreads: int = 3  # averages of evidence over neighbours
-    inlier: float = 0.06  # width of the step in which rows near no class stop moving the means that evidence is about
+    inlier: float = 0.06  # width of the step in which rows near no class stop moving the weights
     depth: float = 0.12  # how far strangers stand below supports, where the next class stands at one
     offset: float = 0.015  # how far known queries stand below supports, beside a standard error ...
     offset_unsure: float = 0.65  # ... and more where p is unsure, falling with the shots to the power 1.5, ...
@@ -59,10 +59,8 @@ class SinkShotSettings:
     offset_torn: float = 4.0  # ... and more by this times the eighth power of how unsure p is
     few_strangers: float = 0.3  # an estimated share of strangers below this is mostly taken as none
     most_strangers: float = 0.6
-    wary_from: float = 0.03  # rows of little evidence count for less where queries stand this far below supports, ...
-    wary_width: float = 0.04  # ... beside what few labels explain, in a step of this width;
-    wary_below: float = 0.5  # little is below this, in deviations from the mean, ...
-    wary_spread: float = 0.4  # ... in a step of this width
+    wary: float = 2.0  # evidence at which rows stop moving the weights: this times ...
+    wary_from: float = 0.25  # ... how far queries stand below supports, less this
     rounds: int = 8  # of the mixture
     least_within: float = 0.05  # variance of each kind of evidence, where that of both together is one
 
