@@ -52,7 +52,8 @@ on, it would be 95. There are {draws} draws of each kind, the same for all strat
 CI half-width.
 
 Strategies and constants were chosen [on validation classes](next-labels-choice.md); novel classes were evaluated
-after that, and once more when `sinkshot` had changed; nothing was chosen by that.
+after that, and once more, as shown, with a weight of rows in `sinkshot` that was [taken back](sinkshot-choice.md)
+afterwards; nothing was chosen by that.
 
     sinkshot reproduce --study next-labels --json > next-labels.json
     python tools/make_next_labels_page.py next-labels.json
