@@ -39,6 +39,22 @@ def test_weights_move_as_in_the_readable_code(alpha):
 
 
 @runs
+@pytest.mark.parametrize("shots", [1, 5])
+def test_a_linear_layer_moves_as_in_the_readable_code(shots):
+    from sinkshot.kernels.linear_triton import linear
+    from sinkshot.methods.sgc import train
+
+    x, member, _ = made(5 * shots, shots)
+    x = np.concatenate([x, np.ones_like(x[..., :1])], axis=-1)  # an intercept, whose first slopes cancel
+    start = np.zeros((2, 5, x.shape[-1]))
+    wanted = train(start, x, member, 12, 1e-3, 5e-6)
+    given = (on_device(a.astype(np.float32)) for a in (x, member, start))
+    ours = linear(*given, decay=5e-6, least=2.0**-25, lr=1e-3, steps=12).cpu().numpy()
+    assert np.abs(wanted).max() > 5e-3
+    np.testing.assert_allclose(ours, wanted, atol=1e-6)
+
+
+@runs
 @pytest.mark.parametrize(("alpha", "rows", "shots", "k"), [(1.0, 25, 2, 5), (2.0, 25, 1, 5), (1.0, 140, 1, 10)])
 def test_centroids_and_edges_move_as_in_the_readable_code(alpha, rows, shots, k):
     """In float64: in float32, two neighbours that are equally far but for rounding may swap places."""

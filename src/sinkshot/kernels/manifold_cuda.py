@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from sinkshot.kernels import manifold_centroids_triton as of_centroids
 from sinkshot.kernels import manifold_triton as triton
 from sinkshot.kernels.adam_torch import optimiser
 from sinkshot.kernels.manifold_torch import Manifold
@@ -30,14 +31,17 @@ class ManifoldOnGPU(Manifold):
         super().__init__(x.contiguous(), first, k, spread, settings.temperature, settings.lr, lambda p: p)
         (episodes, rows, _), total = x.shape, self.distances.shape[-1]
         self.adam = optimiser([self.shift], settings.lr)
-        self.moments = [torch.zeros_like(self.width) for _ in range(4)]
-        self.chosen, self.strong = torch.zeros_like(self.width), torch.empty_like(self.width)
+        arrays = [triton.padded(episodes, total, x) for _ in range(10)]
+        for array, values in zip(arrays, (self.distances, self.width, self.strength), strict=False):
+            array.copy_(values)
+        self.distances, self.width, self.strength, self.inverse, self.chosen, self.strong, *self.moments = arrays
         self.root = x.new_empty((episodes, total, 1))
         states = torch.zeros((4, episodes, total, MOST_WAYS), dtype=torch.float64, device=x.device)
         self.arrived, self.back, self.sent, self.rest = states.unbind()
         self.sources = torch.eye(total, MOST_WAYS, dtype=torch.float64, device=x.device)[None]
         self.sources[..., self.way :] = 0.0
-        self.sides = torch.zeros((episodes, 2, MOST_WAYS, total), dtype=torch.float64, device=x.device)
+        stride = self.width.stride(1)
+        self.sides = torch.zeros((episodes, 2, MOST_WAYS, stride), dtype=torch.float64, device=x.device)
         self.apart = x.new_empty((episodes, self.way, self.way))
         self.towards = x.new_zeros((episodes, total, self.way))
         self.parts = x.new_zeros((episodes, -(-total // triton.SOME)))
@@ -62,7 +66,7 @@ class ManifoldOnGPU(Manifold):
         self._build()
         edges = self.root * self.strong * self.root.mT
         system = torch.eye(edges.shape[-1], dtype=edges.dtype, device=edges.device) - 0.5 * self.spread * edges
-        self.inverse = torch.linalg.inv(system).contiguous()
+        self.inverse.copy_(torch.linalg.inv(system))
         self.arrived[..., : self.way] = self.inverse[..., : self.way]
 
     def _renew(self) -> None:
@@ -76,11 +80,11 @@ class ManifoldOnGPU(Manifold):
         triton.link(self.chosen, self.strength, self.strong, self.root)
 
     def _products(self) -> Tensor:
-        triton.products(self.x, self.shift, self.inner)
+        of_centroids.products(self.x, self.shift, self.inner)
         return self.inner
 
     def _between(self) -> Tensor:
-        triton.between(self.centroids, self.apart)
+        of_centroids.between(self.centroids, self.apart)
         return self.apart
 
     def _solve(self) -> None:
@@ -125,5 +129,5 @@ class ManifoldOnGPU(Manifold):
         self._move_centroids(by_scale, self.towards.mT)
 
     def _pulls(self, pull: Tensor) -> Tensor:
-        triton.pulls(self.x, pull.contiguous(), self.pulled)
+        of_centroids.pulls(self.x, pull.contiguous(), self.pulled)
         return self.pulled

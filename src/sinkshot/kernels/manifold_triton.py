@@ -20,8 +20,9 @@ from sinkshot.settings.tim import TIMSettings
 
 SOME = 4  # rows of an episode in a program: few, so that a multiprocessor holds several
 _TALL = 64  # likewise, where tensor cores multiply
-_WAYS, _COLUMNS = tl.constexpr(MOST_WAYS), tl.constexpr(32)
+_WAYS = tl.constexpr(MOST_WAYS)
 _EPSILON = tl.constexpr(MANIFOLD_EPSILON)
+_ALIGNED = 16  # numbers
 _LOG2_E = tl.constexpr(1.4426950408889634)
 _INFINITE, _INFINITE_64 = tl.constexpr(0x7F800000), tl.constexpr(0x7FF0000000000000)  # the bits of infinity
 
@@ -37,16 +38,27 @@ def _grid(like: Tensor, some: int = SOME) -> tuple[tuple[int, int], dict[str, in
     return (episodes, triton.cdiv(total, some)), {"SOME": some, "ALL": every, "num_warps": 4 if every <= 128 else 8}
 
 
+def padded(episodes: int, total: int, like: Tensor) -> Tensor:
+    """Return zeros [R, N, N] whose rows begin at multiples of 64 bytes: GPUs then load four numbers at once."""
+    return like.new_zeros((episodes, total, -(-total // _ALIGNED) * _ALIGNED))[..., :total]
+
+
+def _extent(array: Tensor) -> tuple[int, int]:
+    """The number of rows N of an array [R, N, N] of `padded`, or a plain one, and how far they are apart."""
+    assert array.stride() == (array.shape[-1] * array.stride(1), array.stride(1), 1)
+    return array.shape[-1], array.stride(1)
+
+
 def choose(width: Tensor, distances: Tensor, scale: Tensor, way: int, k: int, chosen: Tensor) -> None:
     """Fill `chosen` with exp(-width distance / scale) of the k nearest neighbours of each row, else zero."""
     grid, sizes = _grid(chosen)
-    _choose[grid](width, distances, scale, chosen, chosen.shape[-1], way, min(k, chosen.shape[-1]), **sizes)
+    _choose[grid](width, distances, scale, chosen, *_extent(chosen), way, min(k, chosen.shape[-1]), **sizes)
 
 
 def link(chosen: Tensor, strength: Tensor, strong: Tensor, root: Tensor) -> None:
     """Fill `strong` with twice V, and `root` [R, N, 1] with degree^-1/2."""
     grid, sizes = _grid(chosen, 4 * SOME)
-    _link[grid](chosen, strength, strong, root, chosen.shape[-1], **sizes)
+    _link[grid](chosen, strength, strong, root, *_extent(chosen), **sizes)
 
 
 def correct(
@@ -64,12 +76,12 @@ def correct(
 
     `right` [R or 1, N, WAYS]; `rest` is work space; `turned` takes the transposes of both matrices.
     """
-    episodes, total, _ = strong.shape
-    sizes = {"SOME": _TALL, "ALL": max(16, triton.next_power_of_2(total)), "num_warps": 4 if total <= 128 else 8}
-    grid, strides = (episodes, triton.cdiv(total, _TALL)), (1, total) if turned else (total, 1)
+    total, stride = _extent(strong)
+    sizes = {"SOME": _TALL, "ALL": max(16, triton.next_power_of_2(total)), "num_warps": 4}
+    grid, strides = (len(strong), triton.cdiv(total, _TALL)), (1, stride) if turned else (stride, 1)
     own = total * MOST_WAYS if len(right) > 1 else 0
-    _rest[grid](strong, root, solution, right, own, rest, total, *strides, half, **sizes)
-    _add[grid](inverse, rest, solution, total, *strides, **sizes)
+    _rest[grid](strong, root, solution, right, own, rest, total, stride, *strides, half, **sizes)
+    _add[grid](inverse, rest, solution, total, stride, *strides, **sizes)
 
 
 def send(arrived: Tensor, member: Tensor, sent: Tensor, settings: TIMSettings) -> None:
@@ -81,18 +93,13 @@ def send(arrived: Tensor, member: Tensor, sent: Tensor, settings: TIMSettings) -
 
 
 def factor(root: Tensor, arrived: Tensor, sent: Tensor, back: Tensor, sides: Tensor, way: int, half: float) -> None:
-    """Fill `sides` [R, 2, WAYS, N], whose products give the slope by V.
+    """Fill `sides` [R, 2, WAYS, stride], whose products give the slope by V.
 
     In the place of one more class are the slopes by degrees, and ones.
     """
     episodes, total, _ = arrived.shape
-    _factor[(episodes,)](root, arrived, sent, back, sides, total, way, half, ALL=triton.next_power_of_2(total))
-
-
-def between(centroids: Tensor, out: Tensor) -> None:
-    """Fill `out` [R, way, way] with the distances of centroids [R, way, d]."""
-    episodes, way, width = centroids.shape
-    _between[(episodes, way)](centroids, out, way, width, num_warps=1)
+    stride, every = sides.shape[-1], triton.next_power_of_2(total)
+    _factor[(episodes,)](root, arrived, sent, back, sides, total, stride, way, half, ALL=every)
 
 
 def move(
@@ -114,28 +121,14 @@ def move(
     """
     grid, sizes = _grid(chosen)
     arrays = (sides, chosen, strong, distances, scale, *edges, rates, step, towards, sums)
-    _move[grid](*arrays, chosen.shape[-1], WAY=towards.shape[-1], **sizes)
-
-
-def products(x: Tensor, weights: Tensor, out: Tensor) -> None:
-    """Fill `out` [R, way, n] with the inner products of weights [R, way, d] and rows [R, n, d]."""
-    (episodes, rows, width), way = x.shape, weights.shape[1]
-    tall = max(16, triton.next_power_of_2(rows))
-    _products[(episodes,)](x, weights, out, rows, width, way, ROWS=tall, num_warps=4 if tall <= 128 else 8)
-
-
-def pulls(x: Tensor, slope: Tensor, out: Tensor) -> None:
-    """Fill `out` [R, way, d] with slopes [R, way, n] times rows [R, n, d]."""
-    (episodes, rows, width), way = x.shape, out.shape[1]
-    grid = (episodes, triton.cdiv(width, 2 * _COLUMNS.value))
-    _pulls[grid](x, slope, out, rows, width, way)
+    _move[grid](*arrays, *_extent(chosen), WAY=towards.shape[-1], **sizes)
 
 
 # --- on the device ----------------------------------------------------------------------------------------------------
 
 
 @triton.jit(do_not_specialize=["way", "k"])
-def _choose(width, distances, scales, chosen, total, way, k, SOME: tl.constexpr, ALL: tl.constexpr):
+def _choose(width, distances, scales, chosen, total, stride, way, k, SOME: tl.constexpr, ALL: tl.constexpr):
     """The k-th smallest of a row's width * distance is found bit by bit: positive floats are ordered as integers are.
 
     Mostly the neighbours are those that `chosen` has from the step before, which takes one look to see.
@@ -143,7 +136,7 @@ def _choose(width, distances, scales, chosen, total, way, k, SOME: tl.constexpr,
     number = tl.program_id(0).to(tl.int64)
     i, j = tl.program_id(1) * SOME + tl.arange(0, SOME), tl.arange(0, ALL)
     inside = (i < total)[:, None] & (j < total)[None, :]
-    place = number * total * total + i[:, None] * total + j[None, :]
+    place = number * total * stride + i[:, None] * stride + j[None, :]
     apart = tl.load(width + place, mask=inside, other=0.0) * tl.load(distances + place, mask=inside, other=0.0)
     some = inside & (i >= way)[:, None] & (i[:, None] != j[None, :])  # centroids choose no neighbours
     near = tl.where(some, tl.exp2(apart * (-_LOG2_E / tl.load(scales + number))), 0.0)
@@ -167,12 +160,12 @@ def _choose(width, distances, scales, chosen, total, way, k, SOME: tl.constexpr,
 
 
 @triton.jit
-def _link(chosen, strength, strong, root, total, SOME: tl.constexpr, ALL: tl.constexpr):
+def _link(chosen, strength, strong, root, total, stride, SOME: tl.constexpr, ALL: tl.constexpr):
     number = tl.program_id(0).to(tl.int64)
     i, j = tl.program_id(1) * SOME + tl.arange(0, SOME), tl.arange(0, ALL)
     inside = (i < total)[:, None] & (j < total)[None, :]
-    first = number * total * total
-    place, turned = first + i[:, None] * total + j[None, :], first + j[None, :] * total + i[:, None]
+    first = number * total * stride
+    place, turned = first + i[:, None] * stride + j[None, :], first + j[None, :] * stride + i[:, None]
     edges = tl.load(chosen + place, mask=inside, other=0.0) + tl.load(chosen + turned, mask=inside, other=0.0)
     v = edges * tl.load(strength + place, mask=inside, other=0.0)
     tl.store(strong + place, v, mask=inside)
@@ -181,13 +174,27 @@ def _link(chosen, strength, strong, root, total, SOME: tl.constexpr, ALL: tl.con
 
 
 @triton.jit
-def _rest(strong, roots, solution, right, own, rest, total, along, across, half, SOME: tl.constexpr, ALL: tl.constexpr):
+def _rest(
+    strong,
+    roots,
+    solution,
+    right,
+    own,
+    rest,
+    total,
+    stride,
+    along,
+    across,
+    half,
+    SOME: tl.constexpr,
+    ALL: tl.constexpr,
+):
     """What the solution leaves of the right side, in some rows."""
     number = tl.program_id(0).to(tl.int64)
     i, j = tl.program_id(1) * SOME + tl.arange(0, SOME), tl.arange(0, ALL)
     state = number * total * _WAYS
     inside = (i < total)[:, None] & (j < total)[None, :]
-    part = tl.load(strong + number * total * total + i[:, None] * along + j[None, :] * across, mask=inside, other=0.0)
+    part = tl.load(strong + number * total * stride + i[:, None] * along + j[None, :] * across, mask=inside, other=0.0)
     root = tl.load(roots + number * total + j, mask=j < total, other=0.0)[:, None].to(tl.float64)
     passed = tl.dot(part.to(tl.float64), root * _state(solution + state, j, total), out_dtype=tl.float64)
     root = tl.load(roots + number * total + i, mask=i < total, other=0.0)[:, None].to(tl.float64)
@@ -196,13 +203,13 @@ def _rest(strong, roots, solution, right, own, rest, total, along, across, half,
 
 
 @triton.jit
-def _add(inverse, rest, solution, total, along, across, SOME: tl.constexpr, ALL: tl.constexpr):
+def _add(inverse, rest, solution, total, stride, along, across, SOME: tl.constexpr, ALL: tl.constexpr):
     """Add to the solution what the old inverse makes of the rest, in some rows."""
     number = tl.program_id(0).to(tl.int64)
     i, j = tl.program_id(1) * SOME + tl.arange(0, SOME), tl.arange(0, ALL)
     state = number * total * _WAYS
     inside = (i < total)[:, None] & (j < total)[None, :]
-    part = tl.load(inverse + number * total * total + i[:, None] * along + j[None, :] * across, mask=inside, other=0.0)
+    part = tl.load(inverse + number * total * stride + i[:, None] * along + j[None, :] * across, mask=inside, other=0.0)
     more = tl.dot(part.to(tl.float64), _state(rest + state, j, total), out_dtype=tl.float64)
     _keep(solution + state, i, total, _state(solution + state, i, total) + more)
 
@@ -247,7 +254,7 @@ def _send(
 
 
 @triton.jit(do_not_specialize=["way"])
-def _factor(roots, arrived, sent, back, sides, total, way, half, ALL: tl.constexpr):
+def _factor(roots, arrived, sent, back, sides, total, stride, way, half, ALL: tl.constexpr):
     """In float64, since the products nearly cancel."""
     number = tl.program_id(0).to(tl.int64)
     i, label = tl.arange(0, ALL), tl.arange(0, _WAYS)[None, :]
@@ -256,25 +263,10 @@ def _factor(roots, arrived, sent, back, sides, total, way, half, ALL: tl.constex
     s, b = _state(arrived + state, i, total).to(tl.float64), _state(back + state, i, total).to(tl.float64)
     source = tl.where((i[:, None] == label) & (label < way), 1.0, 0.0)
     by_degree = tl.sum(b * (s - source) + s * (b - _state(sent + state, i, total)), 1)[:, None]
-    place = sides + 2 * state + label * total + i[:, None]
+    place = sides + (2 * number * _WAYS + label) * stride + i[:, None]
     inside = (i < total)[:, None] & (label <= way)
     tl.store(place, tl.where(label == way, -0.25 * root * root * by_degree, half * root * b), mask=inside)
-    tl.store(place + total * _WAYS, tl.where(label == way, 1.0, root * s), mask=inside)
-
-
-@triton.jit(do_not_specialize=["way"])
-def _between(centroids, out, way, width):
-    number, one = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    label, column = tl.arange(0, _WAYS), tl.arange(0, 2 * _COLUMNS)
-    centroids += number * way * width
-    sums = tl.zeros((_WAYS,), tl.float64)
-    for begin in range(0, width, 2 * _COLUMNS):
-        real = begin + column < width
-        inside = (label < way)[:, None] & real[None, :]
-        others = tl.load(centroids + label[:, None] * width + begin + column[None, :], mask=inside, other=0.0)
-        off = others - tl.load(centroids + one * width + begin + column, mask=real, other=0.0)[None, :]
-        sums += tl.sum(off * off, 1)
-    tl.store(out + (number * way + one) * way + label, tl.sqrt(sums), mask=label < way)
+    tl.store(place + stride * _WAYS, tl.where(label == way, 1.0, root * s), mask=inside)
 
 
 @triton.jit
@@ -290,7 +282,7 @@ def _adam(of, means, squares, place, inside, at, slope, rate, scale):
 
 @triton.jit
 def _move(
-    sides,  # [R, 2, WAYS, N]
+    sides,  # [R, 2, WAYS, stride]
     chosen,  # [R, N, N], as the next two
     strong,
     distances,
@@ -306,6 +298,7 @@ def _move(
     towards,  # [R, N, way]
     sums,  # [R, programs]
     total,
+    stride,
     WAY: tl.constexpr,
     SOME: tl.constexpr,
     ALL: tl.constexpr,
@@ -314,16 +307,16 @@ def _move(
     number = tl.program_id(0).to(tl.int64)
     i, j = tl.program_id(1) * SOME + tl.arange(0, SOME), tl.arange(0, ALL)
     inside = (i < total)[:, None] & (j < total)[None, :]
-    first = number * total * total
-    place, turned = first + i[:, None] * total + j[None, :], first + j[None, :] * total + i[:, None]
-    left = sides + number * 2 * total * _WAYS
-    right = left + total * _WAYS
+    first = number * total * stride
+    place, turned = first + i[:, None] * stride + j[None, :], first + j[None, :] * stride + i[:, None]
+    left = sides + number * 2 * stride * _WAYS
+    right = left + stride * _WAYS
     half, back_half = tl.zeros((SOME, ALL), tl.float64), tl.zeros((SOME, ALL), tl.float64)
     for c in tl.static_range(WAY + 1):
-        left_i = tl.load(left + c * total + i, mask=i < total, other=0.0)
-        right_i = tl.load(right + c * total + i, mask=i < total, other=0.0)
-        left_j = tl.load(left + c * total + j, mask=j < total, other=0.0)
-        right_j = tl.load(right + c * total + j, mask=j < total, other=0.0)
+        left_i = tl.load(left + c * stride + i, mask=i < total, other=0.0)
+        right_i = tl.load(right + c * stride + i, mask=i < total, other=0.0)
+        left_j = tl.load(left + c * stride + j, mask=j < total, other=0.0)
+        right_j = tl.load(right + c * stride + j, mask=j < total, other=0.0)
         half += left_i[:, None] * right_j[None, :]
         back_half += right_i[:, None] * left_j[None, :]
     near, near_back = tl.load(chosen + place, mask=inside, other=0.0), tl.load(chosen + turned, mask=inside, other=0.0)
@@ -343,38 +336,3 @@ def _move(
     _adam(width, width_mean, width_square, place, inside, w, by_width, rate, scale)
     of_strength = half.to(near.dtype) * edges
     _adam(strength, strength_mean, strength_square, place, inside, v, of_strength, rate, scale)
-
-
-@triton.jit(do_not_specialize=["way", "rows"])
-def _products(x, weights, out, rows, width, way, ROWS: tl.constexpr):
-    number = tl.program_id(0).to(tl.int64)
-    row, label, column = tl.arange(0, ROWS), tl.arange(0, _WAYS), tl.arange(0, _COLUMNS)
-    x += number * rows * width
-    weights += number * way * width
-    sums = tl.zeros((ROWS, _WAYS), tl.float64)
-    for begin in range(0, width, _COLUMNS):
-        real = begin + column < width
-        part = tl.load(
-            x + row[:, None] * width + begin + column[None, :], mask=(row < rows)[:, None] & real[None, :], other=0.0
-        )
-        inside = real[:, None] & (label < way)[None, :]
-        w = tl.load(weights + label[None, :] * width + begin + column[:, None], mask=inside, other=0.0)
-        sums = tl.dot(part.to(tl.float64), w.to(tl.float64), sums, out_dtype=tl.float64)
-    inside = (row < rows)[:, None] & (label < way)[None, :]
-    tl.store(out + (number * way + label[None, :]) * rows + row[:, None], sums, mask=inside)
-
-
-@triton.jit(do_not_specialize=["way", "rows"])
-def _pulls(x, slope, out, rows, width, way):
-    number = tl.program_id(0).to(tl.int64)
-    label, column = tl.arange(0, _WAYS), tl.program_id(1) * 2 * _COLUMNS + tl.arange(0, 2 * _COLUMNS)
-    sums = tl.zeros((_WAYS, 2 * _COLUMNS), tl.float64)
-    for begin in range(0, rows, _COLUMNS):
-        row = begin + tl.arange(0, _COLUMNS)
-        inside = (label < way)[:, None] & (row < rows)[None, :]
-        pull = tl.load(slope + (number * way + label[:, None]) * rows + row[None, :], mask=inside, other=0.0)
-        inside = (row < rows)[:, None] & (column < width)[None, :]
-        part = tl.load(x + (number * rows + row[:, None]) * width + column[None, :], mask=inside, other=0.0)
-        sums = tl.dot(pull.to(tl.float64), part.to(tl.float64), sums, out_dtype=tl.float64)
-    inside = (label < way)[:, None] & (column < width)[None, :]
-    tl.store(out + (number * way + label[:, None]) * width + column[None, :], sums, mask=inside)

@@ -15,7 +15,7 @@ from array_api_compat import array_namespace, device
 
 from sinkshot.errors import number, whole
 from sinkshot.methods._adam import adam
-from sinkshot.methods._tim import fused
+from sinkshot.methods._tim import fused, in_triton
 from sinkshot.methods.algebra import by_query, one_hot, softmax
 from sinkshot.methods.registry import register
 from sinkshot.task import Array, Scores, Task
@@ -119,6 +119,10 @@ def train(layer: Array, x: Array, member: Array, steps: int, lr: float, decay: f
         from sinkshot.kernels.tim_numba import linear
 
         return linear(x, member, layer, decay=decay, least=least, lr=lr, steps=steps)
+    if in_triton(x, member.shape[-2]):
+        from sinkshot.kernels.linear_triton import linear as on_gpu
+
+        return on_gpu(x, member, layer, decay=decay, least=least, lr=lr, steps=steps)
 
     def gradient(w: Array) -> Array:
         miss = softmax(w @ xp.matrix_transpose(x), axis=-2) - member
