@@ -60,7 +60,8 @@ def graph_in_memory(pool: PartedPool, work: folders.WorkFolder, labels: np.ndarr
     root = np.concatenate([graph.root_degree.expression.block(pool.layout, part, {}) for part in every], axis=-1)
     number = np.concatenate([pool.files.bank_numbers(part) for part in every])
     order = np.argsort(number)[np.concatenate([np.flatnonzero(labels >= 0), np.flatnonzero(labels < 0)])]
-    return SparseGraph(weights[order][:, order], root[..., order], graph.closeness)
+    landmarks = None if pool.layout.landmark_parts is None else np.flatnonzero(order < pool.layout.landmarks)
+    return SparseGraph(weights[order][:, order], root[..., order], graph.closeness, landmarks)
 
 
 def in_parts(path: Path, workers: int | None, with_graph: bool) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -21,7 +21,16 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from sinkshot.kernels.jit import workers
-from sinkshot.kernels.landmarks import MOST_CHOOSING, LandmarkLinks, landmark_queries, most_landmarks, one_way
+from sinkshot.kernels.landmarks import (
+    MOST_CHOOSING,
+    LandmarkLinks,
+    landmark_queries,
+    most_landmarks,
+    one_way,
+    random_signs,
+    share_returned,
+    without_return,
+)
 from sinkshot.kernels.nearest_rows import Lists, nearest_rows, unit_rows
 from sinkshot.kernels.nearest_rows_faiss import has_faiss, nearest_by_cells
 from sinkshot.task import Task
@@ -43,18 +52,42 @@ class SparseGraph:
     weights: sparse.csr_array  # S, [N, N]
     root_degree: Floats  # D^1/2, [1, 1, N]
     closeness: Floats  # mean cosine of rows and their neighbours, [1]
+    landmarks: NDArray[np.int64] | None = None  # numbers of the landmarks; None: all rows are
+    _returned: dict[tuple[float, int], Floats] = field(default_factory=dict)
 
     def smooth(self, values: Floats, spread: float, times: int) -> Floats:
-        """Mix values [1, way, N] with neighbours' values: v <- (1 - spread) values + spread v S, repeatedly."""
+        """Mix values [1, way, N] with neighbours' values: v <- (1 - spread) values + spread v S, repeatedly.
+
+        Beside other rows, landmarks do without what comes back of their own values.
+        """
         own = np.ascontiguousarray(values[0].T)  # [N, way]
-        mixed = own
-        for _ in range(times):
-            mixed = (1.0 - spread) * own + spread * (self.weights @ mixed)
+        mixed = _mixed(self.weights, own, spread, times)
+        if self.landmarks is not None:
+            mixed = without_return(mixed, own, self._share_returned(self.landmarks, spread, times), spread)
         return np.ascontiguousarray(mixed.T)[None]
 
     def average(self, values: Floats, spread: float, times: int) -> Floats:
         """Mix values [1, 1, N] with the weighted mean of neighbours' values, by D^-1 A: a constant stays one."""
-        return np.asarray(self.smooth(values * self.root_degree, spread, times) / self.root_degree)
+        own = (values * self.root_degree)[0].T
+        return np.asarray(_mixed(self.weights, own, spread, times).T[None] / self.root_degree)
+
+    def _share_returned(self, landmarks: NDArray[np.int64], spread: float, times: int) -> Floats:
+        """Return which share of its own value comes back to each landmark, [N, 1]; no other row is read."""
+        if (spread, times) not in self._returned:
+            signs = random_signs(landmarks).astype(self.weights.dtype)
+            mixed = _mixed(self.weights[landmarks][:, landmarks], signs, spread, times)
+            found = np.zeros((self.weights.shape[0], 1), self.weights.dtype)
+            found[landmarks] = share_returned(mixed, signs, spread)
+            self._returned[spread, times] = found
+        return self._returned[spread, times]
+
+
+def _mixed(weights: sparse.csr_array, own: Floats, spread: float, times: int) -> Floats:
+    """Mix values [N, way] with those of neighbours, repeatedly."""
+    mixed = own
+    for _ in range(times):
+        mixed = (1.0 - spread) * own + spread * (weights @ mixed)
+    return mixed
 
 
 @dataclass(frozen=True)
@@ -99,7 +132,7 @@ class LargePool:
         weights, closeness = self._one_way(marks, others, found[0][:, -1], count, sharpness)
         inner = sparse_graph(found, sharpness, dtype)
         closeness += float(np.maximum(found[0], 0).sum(dtype=np.float64))
-        return _with_others(inner, weights.astype(dtype), ~rows, closeness / (count * len(rows)))
+        return _with_others(inner, weights.astype(dtype), self.landmarks, closeness / (count * len(rows)))
 
     def nearest(self, count: int) -> Lists:
         """Return cosines and numbers of every row's nearest others, [N, count], or fewer where there are fewer rows."""
@@ -179,13 +212,15 @@ def _roots(graph: sparse.csr_array, dtype: Any) -> tuple[Floats, Floats]:
 
 
 def _with_others(
-    inner: SparseGraph, weights: sparse.csr_array, landmarks: NDArray[np.bool_], closeness: float
+    inner: SparseGraph, weights: sparse.csr_array, numbers: NDArray[np.int64], closeness: float
 ) -> SparseGraph:
     """Join the graph of the landmarks and the weights [others, landmarks] with which other rows read them."""
+    landmarks = np.zeros(sum(weights.shape), bool)
+    landmarks[numbers] = True
     root = np.empty(len(landmarks), weights.dtype)
     root[landmarks] = inner.root_degree[0, 0]
     root[~landmarks], alone = _roots(weights, weights.dtype)
     scaled = sparse.diags_array(1 / root[~landmarks]) @ weights @ sparse.diags_array(1 / root[landmarks])
     place = np.argsort(np.argsort(~landmarks, kind="stable"), kind="stable")  # of each row, with landmarks first
     joined = sparse.block_array([[inner.weights, None], [scaled, sparse.diags_array(alone)]], format="csr")
-    return SparseGraph(sparse.csr_array(joined[place][:, place]), root[None, None], np.array([closeness]))
+    return SparseGraph(sparse.csr_array(joined[place][:, place]), root[None, None], np.array([closeness]), numbers)
