@@ -75,7 +75,7 @@ def share_returned(mixed: Floats, signs: Floats, spread: float) -> Floats:
 
 def without_return(mixed: Floats, own: Floats, returned: Floats, spread: float) -> Floats:
     """Take from averages [n, way] what came back of rows' own values; at least their own share stays."""
-    return np.maximum(mixed - returned * own, (1.0 - spread) * own)
+    return np.asarray(np.maximum(mixed - returned * own, (1.0 - spread) * own))
 
 
 class LandmarkLinks:

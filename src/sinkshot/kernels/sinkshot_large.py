@@ -9,7 +9,7 @@ do not depend on the number of threads.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -126,9 +126,9 @@ class LargePool:
             return sparse_graph(known, sharpness, dtype)
         rows = np.ones(sum(len(block) for block in self.blocks), bool)
         rows[self.landmarks] = False
-        marks, others = self._taken(self.landmarks), self._taken(np.flatnonzero(rows))
+        marks, others = SomeRows(self.blocks, self.landmarks), SomeRows(self.blocks, np.flatnonzero(rows))
         count = min(count, len(self.landmarks) - 1)
-        found = nearest_rows(marks, count, self.pool, self.workers)
+        found = nearest_rows(marks.copied(), count, self.pool, self.workers)
         weights, closeness = self._one_way(marks, others, found[0][:, -1], count, sharpness)
         inner = sparse_graph(found, sharpness, dtype)
         closeness += float(np.maximum(found[0], 0).sum(dtype=np.float64))
@@ -139,14 +139,8 @@ class LargePool:
         rows = sum(len(block) for block in self.blocks)
         return nearest_rows(self.blocks, min(count, rows - 1), self.pool, self.workers)
 
-    def _taken(self, numbers: NDArray[np.int64]) -> list[Floats]:
-        """Return rows with these rising numbers, in blocks."""
-        starts = np.cumsum([0, *(len(block) for block in self.blocks)])
-        within = (numbers[slice(*np.searchsorted(numbers, pair))] - pair[0] for pair in pairwise(starts))
-        return [block[own] for block, own in zip(self.blocks, within, strict=True) if len(own)]
-
     def _one_way(
-        self, marks: list[Floats], others: list[Floats], least: Floats, count: int, sharpness: float
+        self, marks: SomeRows, others: SomeRows, least: Floats, count: int, sharpness: float
     ) -> tuple[sparse.csr_array, float]:
         """Return the weights with which other rows read landmarks, and the sum of their cosines.
 
@@ -163,14 +157,48 @@ class LargePool:
         unit = [unit_rows(block) for block in marks]
         starts = np.cumsum([0, *(len(block) for block in marks)])
 
-        def compared(block: Floats) -> tuple[sparse.csr_array, float]:
+        def compared(number: int) -> tuple[sparse.csr_array, float]:
+            block = others[number]
             links, own, every = LandmarkLinks(len(block), count), unit_rows(block), np.arange(len(block))
             for some, (first, last) in zip(unit, pairwise(starts), strict=True):
                 links.compare(own @ some.T, every, int(first), least[first:last])
             return links.weights(sharpness, landmarks), links.closeness
 
-        found = list(self.pool.map(compared, others))
+        found = list(self.pool.map(compared, range(len(others))))
         return sparse.vstack([weights for weights, _ in found]).tocsr(), sum(closeness for _, closeness in found)
+
+
+class SomeRows(Sequence[Floats]):
+    """Some rows of a pool, in blocks that are taken from its own as they are asked for: a copy would be as large.
+
+    Parameters
+    ----------
+    blocks : sequence of arrays of shape (n_i, d)
+    numbers : array of shape (n,)
+        Rising.
+    """
+
+    def __init__(self, blocks: Sequence[Floats], numbers: NDArray[np.int64]) -> None:
+        starts = np.cumsum([0, *(len(block) for block in blocks)])
+        within = (numbers[slice(*np.searchsorted(numbers, pair))] - pair[0] for pair in pairwise(starts))
+        self._taken = [(block, own) for block, own in zip(blocks, within, strict=True) if len(own)]
+
+    def __len__(self) -> int:
+        return len(self._taken)
+
+    def __getitem__(self, number: Any) -> Any:
+        block, own = self._taken[number]
+        return block[own]
+
+    def copied(self) -> list[Floats]:
+        """Return all blocks, in one piece of memory, which goes back as a whole."""
+        ends = np.cumsum([0, *(len(own) for _, own in self._taken)])
+        block = self._taken[0][0]
+        whole = np.empty((ends[-1], block.shape[1]), block.dtype)
+        pieces = [whole[begin:end] for begin, end in pairwise(ends)]
+        for number, piece in enumerate(pieces):
+            piece[:] = self[number]
+        return pieces
 
 
 @contextmanager

@@ -89,7 +89,7 @@ class PartedGraph:
         """Return which share of its own value comes back to each landmark."""
         if (spread, times) not in self._returned:
             signs = random_signs(numbers)
-            drawn = new_stored(self.work, *signs.shape, by_row=True)
+            drawn = new_stored(self.work, len(signs), signs.shape[1], by_row=True)
             write_rows(drawn.path, signs, 0)
             _, mixed = self._repeatedly(drawn, spread, times, None)
             found = new_stored(self.work, len(signs), 1, by_row=True)
