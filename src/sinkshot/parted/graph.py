@@ -9,6 +9,7 @@ of whatever pass needs their values.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ Floats = NDArray[Any]
 PIECE_ROWS = 2_048, 16_384  # least and most rows that look for neighbours in one job, about
 PIECES = 256  # number of jobs, as far as those bounds allow
 _LINK_BYTES = 80  # of the graph for a row, about
+_GRAPHS_KEPT = 16  # parts of landmarks whose links a process keeps, some 0.6 MB each
 
 
 @dataclass(frozen=True)
@@ -265,17 +267,31 @@ def scaled(job: LinkJob) -> None:
 
 
 def _write_graph(path: Path, graph: sparse.csr_array) -> None:
-    arrays = {"data": graph.data.astype(np.float32), "indices": graph.indices.astype(np.int32), "indptr": graph.indptr}
+    """Write the number of rows, then int32: where each begins, columns; then the weights in float32."""
+    size = np.array([graph.shape[0]], np.int32)
     with room_is_said(path.parent), path.open("wb") as file:
-        np.savez(file, **arrays)
+        for content in (size, graph.indptr.astype(np.int32), graph.indices.astype(np.int32)):
+            content.tofile(file)
+        graph.data.astype(np.float32).tofile(file)
 
 
 def read_graph(layout: RowLayout, part: int) -> sparse.csr_array:
-    """Read the rows of the graph that a part holds, [n, landmarks]."""
-    return _read_graph(layout.path(f"graph-{part}"), layout.landmarks)
+    """Read the rows of the graph that a part holds, [n, landmarks]; those of landmarks are kept in memory."""
+    path = layout.path(f"graph-{part}")
+    if part in layout.of_landmarks:
+        return _graph_at(path, path.stat().st_mtime_ns, layout.landmarks)
+    return _read_graph(path, layout.landmarks)
 
 
 def _read_graph(path: Path, landmarks: int) -> sparse.csr_array:
-    with np.load(path, allow_pickle=False) as found:
-        data, indices, indptr = found["data"], found["indices"], found["indptr"]
-    return sparse.csr_array((data, indices, indptr), (len(indptr) - 1, landmarks))
+    with room_is_said(path.parent):
+        found = np.fromfile(path, np.int32)
+    rows = int(found[0])
+    indptr, rest = found[1 : rows + 2], found[rows + 2 :]
+    indices, data = rest[: indptr[-1]], rest[indptr[-1] :].view(np.float32)
+    return sparse.csr_array((data, indices, indptr), (rows, landmarks))
+
+
+@lru_cache(maxsize=_GRAPHS_KEPT)
+def _graph_at(path: Path, _written: int, landmarks: int) -> sparse.csr_array:
+    return _read_graph(path, landmarks)
