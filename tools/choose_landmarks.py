@@ -27,6 +27,7 @@ from make_large_pool import make
 import sinkshot
 from sinkshot import Task, methods, preprocess
 from sinkshot.kernels import landmarks
+from sinkshot.label.answer_parts import PartedRows
 from sinkshot.label.in_parts import pool_of, rows_of_bank
 from sinkshot.methods.sinkshot import of_large_pool
 from sinkshot.parted.solve import solve
@@ -37,13 +38,16 @@ BANKS = Path(__file__).parents[1] / "data" / "banks"
 SHARES = 1.0, 0.75, 0.5, 0.25, 0.125  # of the real rows that are landmarks
 
 
-def right_rows(path: Path, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return of each row whether its most probable class is right, and whether it is a landmark."""
-    landmarks.LANDMARKS = most
+def rows_and_codes(path: Path) -> tuple[PartedRows, np.ndarray]:
+    """Return the rows of a pool that `make_large_pool.py` made, and the true classes by their numbers in `label`."""
     rows = rows_of_bank(str(path))
     truth = np.load(path.with_name(f"{path.name}-classes.npy"))
-    codes = np.array([rows.classes.index(name) for name in rows.features.index.class_names])[truth]
-    with work_folder(path.parent / "cache", None, None) as work:
+    return rows, np.array([rows.classes.index(name) for name in rows.features.index.class_names])[truth]
+
+
+def right_rows(rows: PartedRows, codes: np.ndarray, cache: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Return of each row whether its most probable class is right, and whether it is a landmark."""
+    with work_folder(cache, None, None) as work:
         pool = pool_of(rows, methods.get("sinkshot"), work)
         scores, _ = solve(pool, methods.get("sinkshot"), {}, work)
         found = collected(scores.probabilities, pool, len(codes))
@@ -59,8 +63,10 @@ def right_rows(path: Path, most: int) -> tuple[np.ndarray, np.ndarray]:
 def measured(path: Path, most: int, first: int) -> dict[str, Any]:
     """Return accuracies in percent."""
     began = time.monotonic()
-    right, marks = right_rows(path, most)
-    free = rows_of_bank(str(path)).labels < 0
+    landmarks.LANDMARKS = most
+    rows, codes = rows_and_codes(path)
+    right, marks = right_rows(rows, codes, path.parent / "cache")
+    free = rows.labels < 0
     groups = {
         "all": free,
         "first": free & (np.arange(len(free)) < first),

@@ -43,7 +43,7 @@ VERSION = package_version()
 
 def collected(array: PartedArray, pool: PartedPool, rows: int) -> np.ndarray:
     """Return values of the queries in the order of the bank."""
-    parts = {part: array.expression.block(pool.layout, part, {})[0] for part in array.parts()}
+    parts = {part: array.expression.of_part(pool.layout, part)[0] for part in array.parts()}
     first = next(iter(parts.values()))
     found = np.zeros((rows, *first.shape[1:]), first.dtype)
     for part, values in parts.items():
@@ -57,10 +57,11 @@ def graph_in_memory(pool: PartedPool, work: folders.WorkFolder, labels: np.ndarr
     every = range(len(pool.layout.sizes) + 1)
     weights = sparse.vstack([read_graph(pool.layout, part) for part in every]).tocsr()  # [rows, landmarks]
     weights.resize(pool.layout.rows, pool.layout.rows)  # landmarks come first; the others are read by none
-    root = np.concatenate([graph.root_degree.expression.block(pool.layout, part, {}) for part in every], axis=-1)
+    root = np.concatenate([graph.root_degree.expression.of_part(pool.layout, part) for part in every], axis=-1)
     number = np.concatenate([pool.files.bank_numbers(part) for part in every])
     order = np.argsort(number)[np.concatenate([np.flatnonzero(labels >= 0), np.flatnonzero(labels < 0)])]
-    return SparseGraph(weights[order][:, order], root[..., order], graph.closeness)
+    landmarks = None if pool.layout.landmark_parts is None else np.flatnonzero(order < pool.layout.landmarks)
+    return SparseGraph(weights[order][:, order], root[..., order], graph.closeness, landmarks)
 
 
 def in_parts(path: Path, workers: int | None, with_graph: bool) -> tuple[Any, ...]:

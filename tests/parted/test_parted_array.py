@@ -41,7 +41,7 @@ def whole(x: Any) -> np.ndarray:
     """All values of an array in parts."""
     if not isinstance(x, PartedArray):
         return np.asarray(x)
-    return np.concatenate([x.expression.block(x.layout, part, {}) for part in x.parts()], axis=-1)
+    return np.concatenate([x.expression.of_part(x.layout, part) for part in x.parts()], axis=-1)
 
 
 ELEMENTWISE: dict[str, Expression] = {
@@ -110,7 +110,7 @@ def test_rows_of_a_file_by_row_are_consecutive(array: PartedArray) -> None:
     """What is read row by row, such as answers, has a file of that form; read in parts it is the same."""
     stored = (array * 1.0).stored(by_row=True)
     np.testing.assert_array_equal(np.fromfile(stored.path, np.float32).reshape(ROWS, WAY), VALUES[0].T)
-    again = [stored.block(array.layout, part, {}) for part in array.parts()]
+    again = [stored.of_part(array.layout, part) for part in array.parts()]
     np.testing.assert_array_equal(np.concatenate(again, axis=-1), VALUES)
 
 

@@ -65,7 +65,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkFolder
 
 def collected(array: PartedArray, of: PartedPool, rows: int) -> np.ndarray:
     """Values [n, k] of the queries in the order of the bank; labelled rows have zeros."""
-    parts = {part: array.expression.block(of.layout, part, {})[0] for part in array.parts()}
+    parts = {part: array.expression.of_part(of.layout, part)[0] for part in array.parts()}
     first = next(iter(parts.values()))
     found = np.zeros((rows, *first.shape[1:]), first.dtype)
     for part, values in parts.items():
@@ -121,7 +121,7 @@ def test_the_default_agrees_with_memory(
     graph, _ = neighbours.neighbour_graph(prepared, work, SETTINGS.neighbours, SETTINGS.sharpness)
     every = range(len(prepared.layout.sizes) + 1)
     weights = sparse.vstack([graph_in_parts.read_graph(prepared.layout, part) for part in every]).tocsr()
-    root = np.concatenate([graph.root_degree.expression.block(prepared.layout, part, {}) for part in every], axis=-1)
+    root = np.concatenate([graph.root_degree.expression.of_part(prepared.layout, part) for part in every], axis=-1)
     number = np.concatenate([prepared.files.bank_numbers(part) for part in every])  # row of the bank at each place
     in_memory = np.concatenate([np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0)])
     order = np.argsort(number)[in_memory]  # place of each row of the task
@@ -172,11 +172,17 @@ def test_averages_beyond_landmarks_are_those_of_the_whole_graph(
     for _ in range(3):
         mixed = 0.3 * drawn + 0.7 * weights @ mixed[: layout.landmarks]
     found = graph.smooth(values, 0.7, 3)
-    whole = np.concatenate([found.expression.block(layout, part, {}) for part in every], axis=-1)
-    np.testing.assert_allclose(whole[0].T, mixed, rtol=1e-4)
+    whole = np.concatenate([found.expression.of_part(layout, part) for part in every], axis=-1)[0].T
+    np.testing.assert_allclose(whole[layout.landmarks :], mixed[layout.landmarks :], rtol=1e-4)
+    square = sparse.csr_array(np.pad(weights, ((0, 0), (0, layout.rows - layout.landmarks))))
+    number = np.concatenate([prepared.files.bank_numbers(part) for part in every])  # row of the bank at each place
+    order = np.argsort(number)[np.concatenate([np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0)])]
+    own = np.flatnonzero(order < layout.landmarks)  # landmarks in the task
+    in_memory = SparseGraph(square[order][:, order], np.ones((1, 1, layout.rows)), graph.closeness, own)
+    np.testing.assert_allclose(whole[order], in_memory.smooth(drawn[order].T[None], 0.7, 3)[0].T, rtol=1e-4)
     ones = graph.average(values[..., :1, :] * 0.0 + 1.0, 0.7, 3)
     for part in every:
-        np.testing.assert_allclose(ones.expression.block(layout, part, {}), 1, rtol=1e-5)
+        np.testing.assert_allclose(ones.expression.of_part(layout, part), 1, rtol=1e-5)
 
 
 @pytest.mark.slow

@@ -43,7 +43,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[np
         with work_folder(tmp_path, None, None) as work:
             prepared = prepare_pool(open_parts(tmp_path / "bank")[0], codes, "PEMcE", work)
             found = solve(prepared, methods.get("sinkshot"), {}, work)[0].probabilities
-            return [found.expression.block(prepared.layout, part, {}) for part in found.parts()]
+            return [found.expression.of_part(prepared.layout, part) for part in found.parts()]
 
     return answers
 

@@ -17,11 +17,11 @@ from sinkshot.bank import FeatureBank
 from sinkshot.errors import DataWarning, InputError, number, unknown_name, whole
 from sinkshot.estimators._preprocessing import FORM, plain, refuse_unusable
 from sinkshot.estimators.auto_chain import auto_chain
-from sinkshot.estimators.fit_report import FitReport, contradiction, nearest_mean_answers
+from sinkshot.estimators.fit_report import FitReport, all_equal, contradiction, nearest_mean_answers
 from sinkshot.estimators.label_input import UNKNOWN, Labels, read_labels
 from sinkshot.estimators.outsiders import Taught, codes_with_kinds, scores_of, taught_by
 from sinkshot.estimators.pool_neighbours import PoolNeighbours, task_of
-from sinkshot.estimators.prototype_head import PrototypeHead, fit_head, unit_length
+from sinkshot.estimators.prototype_head import PrototypeHead, fit_head, seen_from
 from sinkshot.estimators.unknown_head import AnyUnknownHead, LateUnknownHead, trusted_by_labels
 from sinkshot.selection import DEFAULT as DEFAULT_STRATEGY
 from sinkshot.selection import Pool
@@ -220,7 +220,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         membership = distributions * (1 - unknown)[:, None]
         fitted = fit_head(rows, membership, distributions)
         self._head: PrototypeHead = fitted.head
-        z = unit_length(rows - fitted.head.centre)
+        z = fitted.rows
         self._unknown_head: AnyUnknownHead | None = LateUnknownHead(z, fitted.left_out, unknown) if rejects else None
         self.label_distributions_ = distributions
         self.left_out_distributions_ = fitted.probabilities()
@@ -240,7 +240,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         confidence = float(distributions[kept].max(axis=1).mean()) if kept.any() else None
         counts = np.bincount(labels.codes[labels.labelled], minlength=way)
         said = []
-        if pool.sum() > 1 and np.ptp(z[pool], axis=0).max() == 0:
+        if pool.sum() > 1 and all_equal(z, pool):
             said.append("all unlabelled rows are equal after preprocessing, so nothing tells their classes apart.")
         elif message := contradiction(leave_one_out, int(counts[counts > 1].sum()), confidence):
             said.append(message)
@@ -302,7 +302,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         head, rows = self._head_after_check(), self._new_rows(X)
         if self._unknown_head is None:
             raise InputError(f"the method {self.method} gives every row a class; use method='sinkshot' and fit again.")
-        z = unit_length(rows - head.centre)
+        z = seen_from(head.centre, rows)
         return self._unknown_head.fitted.probabilities(z, z @ head.prototypes.T)
 
     @property

@@ -14,6 +14,7 @@ from sinkshot.estimators.prototype_head import unit_length
 Floats = NDArray[np.floating[Any]]
 _SURPRISE = 0.01  # a leave-one-out result less probable than this contradicts the fit
 _LENIENCE = 0.15  # by which single labels may do worse than a pool labelled as a whole
+_BLOCK = 4_096  # rows compared at once
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,13 @@ def nearest_mean_answers(rows: Floats, codes: NDArray[np.int64], way: int) -> tu
         others[code] -= row
         right += int((unit_length(others) @ row).argmax() == code)
     return answers, right / int(judged.sum())
+
+
+def all_equal(rows: Floats, some: NDArray[np.bool_]) -> bool:
+    """Whether all those rows [n, d] are equal that a mask [n] has; they are compared in blocks, until two differ."""
+    numbers = np.flatnonzero(some)
+    blocks = (rows[numbers[at : at + _BLOCK]] for at in range(0, len(numbers), _BLOCK))
+    return all(bool((block == rows[numbers[0]]).all()) for block in blocks)
 
 
 def contradiction(leave_one_out: float | None, judged: int, confidence: float | None) -> str | None:

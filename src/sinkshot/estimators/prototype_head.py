@@ -18,6 +18,7 @@ Floats = NDArray[np.floating[Any]]
 SCALES = (1.0, 200.0)  # search range of the scale
 DEFAULT_SCALE = 10.0  # if no row is informative
 _MOST_ROWS = 20_000  # rows of a pool used to choose the scale
+_BLOCK = 4_096  # rows whose squares are held at once
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class PrototypeHead:
 
     def cosines(self, rows: Floats) -> Floats:
         """Return the cosines [n, way] of rows [n, d] to the prototypes."""
-        return np.asarray(unit_length(rows - self.centre) @ self.prototypes.T)
+        return np.asarray(seen_from(self.centre, rows) @ self.prototypes.T)
 
     def probabilities(self, rows: Floats) -> Floats:
         """Return the class probabilities [n, way] of rows [n, d], independent of the other rows."""
@@ -40,9 +41,10 @@ class PrototypeHead:
 
 @dataclass(frozen=True)
 class FittedHead:
-    """A head, and the cosines of its training rows, each to prototypes computed without that row."""
+    """A head, its training rows as it sees them, and their cosines, each to prototypes computed without that row."""
 
     head: PrototypeHead
+    rows: Floats  # [n, d], from the centre, of unit length
     left_out: Floats  # [n, way]
 
     def probabilities(self) -> Floats:
@@ -65,7 +67,7 @@ def fit_head(rows: Floats, membership: Floats, target: Floats) -> FittedHead:
     centre = ((membership.T @ rows) / sizes[:, None]).mean(axis=0)
     if len(sizes) == 1:
         centre = np.zeros_like(centre)  # centring would make a single class zero
-    z = unit_length(rows - centre)
+    z = seen_from(centre, rows)
     sums = membership.T @ z  # [way, d]
     head = PrototypeHead(centre, unit_length(sums), DEFAULT_SCALE, _shares(sizes).astype(rows.dtype))
     left_out, usable = _leave_one_out(z, sums, membership)
@@ -73,7 +75,7 @@ def fit_head(rows: Floats, membership: Floats, target: Floats) -> FittedHead:
     if len(chosen) and len(sizes) > 1:
         scale = _scale(left_out[chosen], target[chosen], np.log(head.shares))
         head = PrototypeHead(centre, head.prototypes, scale, head.shares)
-    return FittedHead(head, left_out)
+    return FittedHead(head, z, left_out)
 
 
 def _shares(sizes: Floats) -> Floats:
@@ -84,7 +86,8 @@ def _shares(sizes: Floats) -> Floats:
 def _leave_one_out(z: Floats, sums: Floats, membership: Floats) -> tuple[Floats, NDArray[np.bool_]]:
     """Cosines [n, way] of each row to class sums without it, and whether each class still has rows."""
     inner = z @ sums.T  # [n, way]
-    own = np.sum(z * z, axis=1, keepdims=True)  # one, or zero for a row without direction
+    blocks = (z[at : at + _BLOCK] for at in range(0, len(z), _BLOCK))  # squares of all entries would be a copy of them
+    own = np.concatenate([np.sum(some * some, axis=1, keepdims=True) for some in blocks])  # one, or zero
     squares = np.sum(sums * sums, axis=1) - 2 * membership * inner + membership**2 * own
     least = 1e-6 * np.maximum(np.sum(sums * sums, axis=1), 1e-30)
     alone = squares <= least
@@ -104,10 +107,17 @@ def _scale(cosines: Floats, target: Floats, log_shares: Floats) -> float:
     return float(np.exp(minimize_scalar(cross_entropy, bounds=bounds, method="bounded").x))
 
 
+def seen_from(centre: Floats, rows: Floats) -> Floats:
+    """Return rows less a centre, of unit length; a zero row stays zero. One copy of the rows is made."""
+    seen = np.asarray(rows - centre)
+    length = np.sqrt(np.vecdot(seen, seen))[..., None]  # a norm would hold squares of all entries
+    seen /= np.where(length > 0, length, 1)
+    return seen
+
+
 def unit_length(rows: Floats) -> Floats:
     """Return rows of unit length; a zero row stays zero."""
-    length = np.sqrt(np.vecdot(rows, rows))[..., None]  # a norm would hold squares of all entries
-    return np.asarray(rows / np.where(length > 0, length, 1))
+    return seen_from(np.zeros((), rows.dtype), rows)
 
 
 def _softmax(logits: Floats) -> Floats:

@@ -42,17 +42,28 @@ def nearest_by_cells(blocks: Sequence[Floats], others: Sequence[Floats], count: 
         index = faiss.IndexIVFFlat(faiss.IndexFlatIP(width), width, cells, faiss.METRIC_INNER_PRODUCT)
         index.cp.niter, index.cp.seed, index.nprobe = _ROUNDS, 0, min(_SEARCHED, cells)
         every = max(1, rows // (cells * _TRAINED_ON))
-        index.train(np.concatenate([unit_rows(block[::every]) for block in blocks]))
+        index.train(_joined(blocks, every))
         for block in blocks:
             index.add(unit_rows(block))
         return index
 
     index = pool.submit(build).result()
 
-    def search(block: Floats) -> Lists:
+    def search(number: int) -> Lists:
         faiss.omp_set_num_threads(1)
-        values, numbers = index.search(unit_rows(block), count)
+        values, numbers = index.search(unit_rows(others[number]), count)
         return values, numbers.astype(np.int32)
 
-    found = list(pool.map(search, others))
+    found = list(pool.map(search, range(len(others))))
     return np.concatenate([values for values, _ in found]), np.concatenate([numbers for _, numbers in found])
+
+
+def _joined(blocks: Sequence[Floats], every: int) -> NDArray[np.float32]:
+    """Return some rows of each block, of unit length, without a second copy of them."""
+    sizes = [len(range(0, len(block), every)) for block in blocks]
+    rows = np.empty((sum(sizes), blocks[0].shape[1]), np.float32)
+    end = 0
+    for block, size in zip(blocks, sizes, strict=True):
+        rows[end : end + size] = unit_rows(block[::every])
+        end += size
+    return rows

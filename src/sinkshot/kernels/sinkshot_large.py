@@ -9,10 +9,10 @@ do not depend on the number of threads.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -21,7 +21,16 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from sinkshot.kernels.jit import workers
-from sinkshot.kernels.landmarks import MOST_CHOOSING, LandmarkLinks, landmark_queries, most_landmarks, one_way
+from sinkshot.kernels.landmarks import (
+    MOST_CHOOSING,
+    LandmarkLinks,
+    landmark_queries,
+    most_landmarks,
+    one_way,
+    random_signs,
+    share_returned,
+    without_return,
+)
 from sinkshot.kernels.nearest_rows import Lists, nearest_rows, unit_rows
 from sinkshot.kernels.nearest_rows_faiss import has_faiss, nearest_by_cells
 from sinkshot.task import Task
@@ -43,18 +52,42 @@ class SparseGraph:
     weights: sparse.csr_array  # S, [N, N]
     root_degree: Floats  # D^1/2, [1, 1, N]
     closeness: Floats  # mean cosine of rows and their neighbours, [1]
+    landmarks: NDArray[np.int64] | None = None  # numbers of the landmarks; None: all rows are
+    _returned: dict[tuple[float, int], Floats] = field(default_factory=dict)
 
     def smooth(self, values: Floats, spread: float, times: int) -> Floats:
-        """Mix values [1, way, N] with neighbours' values: v <- (1 - spread) values + spread v S, repeatedly."""
+        """Mix values [1, way, N] with neighbours' values: v <- (1 - spread) values + spread v S, repeatedly.
+
+        Beside other rows, landmarks do without what comes back of their own values.
+        """
         own = np.ascontiguousarray(values[0].T)  # [N, way]
-        mixed = own
-        for _ in range(times):
-            mixed = (1.0 - spread) * own + spread * (self.weights @ mixed)
+        mixed = _mixed(self.weights, own, spread, times)
+        if self.landmarks is not None:
+            mixed = without_return(mixed, own, self._share_returned(self.landmarks, spread, times), spread)
         return np.ascontiguousarray(mixed.T)[None]
 
     def average(self, values: Floats, spread: float, times: int) -> Floats:
         """Mix values [1, 1, N] with the weighted mean of neighbours' values, by D^-1 A: a constant stays one."""
-        return np.asarray(self.smooth(values * self.root_degree, spread, times) / self.root_degree)
+        own = (values * self.root_degree)[0].T
+        return np.asarray(_mixed(self.weights, own, spread, times).T[None] / self.root_degree)
+
+    def _share_returned(self, landmarks: NDArray[np.int64], spread: float, times: int) -> Floats:
+        """Return which share of its own value comes back to each landmark, [N, 1]; no other row is read."""
+        if (spread, times) not in self._returned:
+            signs = random_signs(landmarks).astype(self.weights.dtype)
+            mixed = _mixed(self.weights[landmarks][:, landmarks], signs, spread, times)
+            found = np.zeros((self.weights.shape[0], 1), self.weights.dtype)
+            found[landmarks] = share_returned(mixed, signs, spread)
+            self._returned[spread, times] = found
+        return self._returned[spread, times]
+
+
+def _mixed(weights: sparse.csr_array, own: Floats, spread: float, times: int) -> Floats:
+    """Mix values [N, way] with those of neighbours, repeatedly."""
+    mixed = own
+    for _ in range(times):
+        mixed = (1.0 - spread) * own + spread * (weights @ mixed)
+    return mixed
 
 
 @dataclass(frozen=True)
@@ -93,27 +126,21 @@ class LargePool:
             return sparse_graph(known, sharpness, dtype)
         rows = np.ones(sum(len(block) for block in self.blocks), bool)
         rows[self.landmarks] = False
-        marks, others = self._taken(self.landmarks), self._taken(np.flatnonzero(rows))
+        marks, others = SomeRows(self.blocks, self.landmarks), SomeRows(self.blocks, np.flatnonzero(rows))
         count = min(count, len(self.landmarks) - 1)
-        found = nearest_rows(marks, count, self.pool, self.workers)
+        found = nearest_rows(marks.copied(), count, self.pool, self.workers)
         weights, closeness = self._one_way(marks, others, found[0][:, -1], count, sharpness)
         inner = sparse_graph(found, sharpness, dtype)
         closeness += float(np.maximum(found[0], 0).sum(dtype=np.float64))
-        return _with_others(inner, weights.astype(dtype), ~rows, closeness / (count * len(rows)))
+        return _with_others(inner, weights.astype(dtype), self.landmarks, closeness / (count * len(rows)))
 
     def nearest(self, count: int) -> Lists:
         """Return cosines and numbers of every row's nearest others, [N, count], or fewer where there are fewer rows."""
         rows = sum(len(block) for block in self.blocks)
         return nearest_rows(self.blocks, min(count, rows - 1), self.pool, self.workers)
 
-    def _taken(self, numbers: NDArray[np.int64]) -> list[Floats]:
-        """Return rows with these rising numbers, in blocks."""
-        starts = np.cumsum([0, *(len(block) for block in self.blocks)])
-        within = (numbers[slice(*np.searchsorted(numbers, pair))] - pair[0] for pair in pairwise(starts))
-        return [block[own] for block, own in zip(self.blocks, within, strict=True) if len(own)]
-
     def _one_way(
-        self, marks: list[Floats], others: list[Floats], least: Floats, count: int, sharpness: float
+        self, marks: SomeRows, others: SomeRows, least: Floats, count: int, sharpness: float
     ) -> tuple[sparse.csr_array, float]:
         """Return the weights with which other rows read landmarks, and the sum of their cosines.
 
@@ -130,14 +157,48 @@ class LargePool:
         unit = [unit_rows(block) for block in marks]
         starts = np.cumsum([0, *(len(block) for block in marks)])
 
-        def compared(block: Floats) -> tuple[sparse.csr_array, float]:
+        def compared(number: int) -> tuple[sparse.csr_array, float]:
+            block = others[number]
             links, own, every = LandmarkLinks(len(block), count), unit_rows(block), np.arange(len(block))
             for some, (first, last) in zip(unit, pairwise(starts), strict=True):
                 links.compare(own @ some.T, every, int(first), least[first:last])
             return links.weights(sharpness, landmarks), links.closeness
 
-        found = list(self.pool.map(compared, others))
+        found = list(self.pool.map(compared, range(len(others))))
         return sparse.vstack([weights for weights, _ in found]).tocsr(), sum(closeness for _, closeness in found)
+
+
+class SomeRows(Sequence[Floats]):
+    """Some rows of a pool, in blocks that are taken from its own as they are asked for: a copy would be as large.
+
+    Parameters
+    ----------
+    blocks : sequence of arrays of shape (n_i, d)
+    numbers : array of shape (n,)
+        Rising.
+    """
+
+    def __init__(self, blocks: Sequence[Floats], numbers: NDArray[np.int64]) -> None:
+        starts = np.cumsum([0, *(len(block) for block in blocks)])
+        within = (numbers[slice(*np.searchsorted(numbers, pair))] - pair[0] for pair in pairwise(starts))
+        self._taken = [(block, own) for block, own in zip(blocks, within, strict=True) if len(own)]
+
+    def __len__(self) -> int:
+        return len(self._taken)
+
+    def __getitem__(self, number: Any) -> Any:
+        block, own = self._taken[number]
+        return block[own]
+
+    def copied(self) -> list[Floats]:
+        """Return all blocks, in one piece of memory, which goes back as a whole."""
+        ends = np.cumsum([0, *(len(own) for _, own in self._taken)])
+        block = self._taken[0][0]
+        whole = np.empty((ends[-1], block.shape[1]), block.dtype)
+        pieces = [whole[begin:end] for begin, end in pairwise(ends)]
+        for number, piece in enumerate(pieces):
+            piece[:] = self[number]
+        return pieces
 
 
 @contextmanager
@@ -179,13 +240,15 @@ def _roots(graph: sparse.csr_array, dtype: Any) -> tuple[Floats, Floats]:
 
 
 def _with_others(
-    inner: SparseGraph, weights: sparse.csr_array, landmarks: NDArray[np.bool_], closeness: float
+    inner: SparseGraph, weights: sparse.csr_array, numbers: NDArray[np.int64], closeness: float
 ) -> SparseGraph:
     """Join the graph of the landmarks and the weights [others, landmarks] with which other rows read them."""
+    landmarks = np.zeros(sum(weights.shape), bool)
+    landmarks[numbers] = True
     root = np.empty(len(landmarks), weights.dtype)
     root[landmarks] = inner.root_degree[0, 0]
     root[~landmarks], alone = _roots(weights, weights.dtype)
     scaled = sparse.diags_array(1 / root[~landmarks]) @ weights @ sparse.diags_array(1 / root[landmarks])
     place = np.argsort(np.argsort(~landmarks, kind="stable"), kind="stable")  # of each row, with landmarks first
     joined = sparse.block_array([[inner.weights, None], [scaled, sparse.diags_array(alone)]], format="csr")
-    return SparseGraph(sparse.csr_array(joined[place][:, place]), root[None, None], np.array([closeness]))
+    return SparseGraph(sparse.csr_array(joined[place][:, place]), root[None, None], np.array([closeness]), numbers)

@@ -8,6 +8,7 @@ of the rows: either all of them, supports first, or the queries alone.
 
 from __future__ import annotations
 
+import errno
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -27,15 +28,20 @@ _PROBE = 3  # rows of the small arrays that shapes and types are found with
 class Expression(ABC):
     """What gives the values [R, k, n] of a part."""
 
+    def of_part(self, layout: RowLayout, part: int) -> Floats:
+        """Compute the values of a part."""
+        with np.errstate(all="ignore"):
+            return self.block(layout, part, {})
+
     def block(self, layout: RowLayout, part: int, memo: dict[int, Floats]) -> Floats:
-        """Compute the values of a part; `memo` keeps those of expressions that occur more than once."""
+        """Compute the values of a part, as one of its expressions: `memo` keeps those that occur more than once."""
         if id(self) not in memo:
             memo[id(self)] = self.computed(layout, part, memo)
         return memo[id(self)]
 
     @abstractmethod
     def computed(self, layout: RowLayout, part: int, memo: dict[int, Floats]) -> Floats:
-        """Compute the values of a part."""
+        """Compute the values of a part, once."""
 
     @abstractmethod
     def files(self) -> set[Stored]:
@@ -77,16 +83,19 @@ class Applied(Expression):
     arguments: tuple[Any, ...]
     options: dict[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self._computed = tuple(isinstance(argument, Expression) for argument in self.arguments)  # slow to ask
+
     def computed(self, layout: RowLayout, part: int, memo: dict[int, Floats]) -> Floats:
         """Apply the function to the values of a part."""
-        values = (a.block(layout, part, memo) if isinstance(a, Expression) else a for a in self.arguments)
-        with np.errstate(all="ignore"):
-            return self.function(*values, **self.options)
+        known = zip(self.arguments, self._computed, strict=True)
+        values = [argument.block(layout, part, memo) if computed else argument for argument, computed in known]
+        return self.function(*values, **self.options)
 
     def files(self) -> set[Stored]:
         """Return the files of all arguments."""
-        inner = (argument for argument in self.arguments if isinstance(argument, Expression))
-        return set().union(*(one.files() for one in inner))
+        known = zip(self.arguments, self._computed, strict=True)
+        return set().union(*(argument.files() for argument, computed in known if computed))
 
 
 @dataclass(eq=False)
@@ -197,7 +206,7 @@ class PartedArray:
         if rows == slice(supports, None):
             return PartedArray(self.work, self.layout, array.expression, array.probe, True)
         if rows.start is None and rows.stop in (supports, 1):
-            return array.expression.block(self.layout, int(self.of_queries), {})[..., : rows.stop]
+            return array.expression.of_part(self.layout, int(self.of_queries))[..., : rows.stop]
         raise IndexError(f"rows {rows} of an array in parts")
 
     def __bool__(self) -> bool:
@@ -266,7 +275,7 @@ class StoreJob(PassJob):
 def store(job: StoreJob) -> None:
     """Compute parts and write them at their place."""
     for part in job.parts:
-        job.target.write(job.layout, part, job.expression.block(job.layout, part, {})[0])
+        job.target.write(job.layout, part, job.expression.of_part(job.layout, part)[0])
 
 
 @dataclass(frozen=True)
@@ -281,17 +290,19 @@ def reduce(job: ReduceJob) -> list[Floats]:
     """Return the sum or maximum of each part."""
     function: Any = {"sum": np.sum, "max": np.max}[job.how]
     return [
-        np.asarray(function(job.expression.block(job.layout, part, {}), axis=job.axes, keepdims=True))
+        np.asarray(function(job.expression.of_part(job.layout, part), axis=job.axes, keepdims=True))
         for part in job.parts
     ]
 
 
 def read_rows(path: Path, width: int, begin: int, end: int, dtype: Any = np.float32) -> Floats:
     """Read rows [n, width] of a file of the run."""
-    size = np.dtype(dtype).itemsize * width
-    with room_is_said(path.parent):
-        found = np.fromfile(path, dtype, (end - begin) * width, offset=begin * size)
-    return found.reshape(end - begin, width)
+    found = np.empty((end - begin, width), dtype)
+    with room_is_said(path.parent), path.open("rb", buffering=0) as file:
+        file.seek(begin * width * found.itemsize)
+        if found.size and file.readinto(found.data.cast("B")) != found.nbytes:
+            raise OSError(errno.EIO, f"{path.name} is truncated")
+    return found
 
 
 def write_rows(path: Path, rows: Floats, begin: int, dtype: Any = np.float32) -> None:

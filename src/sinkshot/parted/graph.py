@@ -8,7 +8,8 @@ of whatever pass needs their values.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from sinkshot.kernels.landmarks import random_signs, share_returned, without_return
 from sinkshot.kernels.nearest_rows import Lists
 from sinkshot.parted.array import (
     Expression,
@@ -34,6 +36,7 @@ Floats = NDArray[Any]
 PIECE_ROWS = 2_048, 16_384  # least and most rows that look for neighbours in one job, about
 PIECES = 256  # number of jobs, as far as those bounds allow
 _LINK_BYTES = 80  # of the graph for a row, about
+_GRAPHS_KEPT = 16  # parts of landmarks whose links a process keeps, some 0.6 MB each
 
 
 @dataclass(frozen=True)
@@ -44,28 +47,57 @@ class PartedGraph:
     layout: RowLayout
     root_degree: PartedArray  # D^1/2, [1, 1, N]
     closeness: Floats  # [1]
+    numbers: NDArray[np.int64] | None = None  # of the landmarks, in the task; None: all rows are landmarks
+    _returned: dict[tuple[float, int], Stored] = field(default_factory=dict)
 
     def smooth(self, values: PartedArray, spread: float, times: int) -> PartedArray:
-        """Mix values [1, way, N] with neighbours' values: v <- (1 - spread) values + spread v S, repeatedly."""
+        """Mix values [1, way, N] with neighbours' values: v <- (1 - spread) values + spread v S, repeatedly.
+
+        Beside other rows, landmarks do without what comes back of their own values.
+        """
         if times == 0:
             return values
-        own = self._of_landmarks(values)
-        before = mixed = own
-        parts = self.work.groups(self.layout, range(self.layout.landmark_parts or len(self.layout.sizes) + 1))
-        read = self.layout.landmarks * (8 * own.width + _LINK_BYTES)
-        for _ in range(times):
-            target = new_stored(self.work, self.layout.landmarks, own.width, by_row=True)
-            jobs = [SmoothJob(self.layout, some, own, mixed, target.path, spread) for some in parts]
-            self.work.map(smoothed_part, jobs, size=read)
-            before, mixed = mixed, target
-        probe = np.ones((1, own.width, values.probe.shape[-1]), np.float32)
-        everywhere = mixed if self.layout.landmark_parts is None else Mixed(values.expression, before, mixed, spread)
-        return PartedArray(self.work, self.layout, everywhere, probe, of_queries=False)
+        returned = None if self.numbers is None else self._share_returned(self.numbers, spread, times)
+        return self._everywhere(values, spread, times, returned)
 
     def average(self, values: PartedArray, spread: float, times: int) -> PartedArray:
         """Mix values [1, 1, N] with the weighted mean of neighbours' values, by D^-1 A: a constant stays one."""
-        mixed: PartedArray = self.smooth(values * self.root_degree, spread, times) / self.root_degree
+        mixed: PartedArray = self._everywhere(values * self.root_degree, spread, times) / self.root_degree
         return mixed.kept()
+
+    def _everywhere(
+        self, values: PartedArray, spread: float, times: int, returned: Stored | None = None
+    ) -> PartedArray:
+        """Mix values of landmarks repeatedly, and those of other rows with them once."""
+        before, mixed = self._repeatedly(self._of_landmarks(values), spread, times, returned)
+        probe = np.ones((1, mixed.width, values.probe.shape[-1]), np.float32)
+        everywhere = mixed if self.layout.landmark_parts is None else Mixed(values.expression, before, mixed, spread)
+        return PartedArray(self.work, self.layout, everywhere, probe, of_queries=False)
+
+    def _repeatedly(self, own: Stored, spread: float, times: int, returned: Stored | None) -> tuple[Stored, Stored]:
+        """Mix values of landmarks; return them before and after the last time, then without what came back."""
+        before = mixed = own
+        parts = self.work.groups(self.layout, range(self.layout.landmark_parts or len(self.layout.sizes) + 1))
+        read = self.layout.landmarks * (8 * own.width + _LINK_BYTES)
+        for done in range(1, times + 1):
+            target = new_stored(self.work, self.layout.landmarks, own.width, by_row=True)
+            last = returned if done == times else None
+            jobs = [SmoothJob(self.layout, some, own, mixed, target.path, spread, last) for some in parts]
+            self.work.map(smoothed_part, jobs, size=read)
+            before, mixed = mixed, target
+        return before, mixed
+
+    def _share_returned(self, numbers: NDArray[np.int64], spread: float, times: int) -> Stored:
+        """Return which share of its own value comes back to each landmark."""
+        if (spread, times) not in self._returned:
+            signs = random_signs(numbers)
+            drawn = new_stored(self.work, len(signs), signs.shape[1], by_row=True)
+            write_rows(drawn.path, signs, 0)
+            _, mixed = self._repeatedly(drawn, spread, times, None)
+            found = new_stored(self.work, len(signs), 1, by_row=True)
+            write_rows(found.path, share_returned(read_rows(mixed.path, mixed.width, 0, len(signs)), signs, spread), 0)
+            self._returned[spread, times] = found
+        return self._returned[spread, times]
 
     def _of_landmarks(self, values: PartedArray) -> Stored:
         """Return the values of the landmarks in a file, row by row."""
@@ -115,6 +147,7 @@ class SmoothJob:
     mixed: Stored
     target: Path
     spread: float
+    returned: Stored | None  # share of its own value that comes back to each row, to be taken out
 
 
 def smoothed_part(job: SmoothJob) -> None:
@@ -123,8 +156,12 @@ def smoothed_part(job: SmoothJob) -> None:
     everywhere = np.memmap(job.mixed.path, np.float32, "r", shape=(job.layout.landmarks, width))
     for part in job.parts:
         graph = read_graph(job.layout, part)
-        own = read_rows(job.own.path, width, starts[part], starts[part + 1])
-        write_rows(job.target, (1.0 - job.spread) * own + job.spread * (graph @ everywhere), starts[part])
+        begin, end = starts[part : part + 2]
+        own = read_rows(job.own.path, width, begin, end)
+        mixed = (1.0 - job.spread) * own + job.spread * (graph @ everywhere)
+        if job.returned is not None:
+            mixed = without_return(mixed, own, read_rows(job.returned.path, 1, begin, end), job.spread)
+        write_rows(job.target, mixed, begin)
 
 
 EDGE = np.dtype([("to", np.int32), ("row", np.int32), ("weight", np.float32)])
@@ -230,17 +267,31 @@ def scaled(job: LinkJob) -> None:
 
 
 def _write_graph(path: Path, graph: sparse.csr_array) -> None:
-    arrays = {"data": graph.data.astype(np.float32), "indices": graph.indices.astype(np.int32), "indptr": graph.indptr}
+    """Write the number of rows, then int32: where each begins, columns; then the weights in float32."""
+    size = np.array([graph.shape[0]], np.int32)
     with room_is_said(path.parent), path.open("wb") as file:
-        np.savez(file, **arrays)
+        for content in (size, graph.indptr.astype(np.int32), graph.indices.astype(np.int32)):
+            content.tofile(file)
+        graph.data.astype(np.float32).tofile(file)
 
 
 def read_graph(layout: RowLayout, part: int) -> sparse.csr_array:
-    """Read the rows of the graph that a part holds, [n, landmarks]."""
-    return _read_graph(layout.path(f"graph-{part}"), layout.landmarks)
+    """Read the rows of the graph that a part holds, [n, landmarks]; those of landmarks are kept in memory."""
+    path = layout.path(f"graph-{part}")
+    if part in layout.of_landmarks:
+        return _graph_at(path, path.stat().st_mtime_ns, layout.landmarks)
+    return _read_graph(path, layout.landmarks)
 
 
 def _read_graph(path: Path, landmarks: int) -> sparse.csr_array:
-    with np.load(path, allow_pickle=False) as found:
-        data, indices, indptr = found["data"], found["indices"], found["indptr"]
-    return sparse.csr_array((data, indices, indptr), (len(indptr) - 1, landmarks))
+    with room_is_said(path.parent):
+        found = np.fromfile(path, np.int32)
+    rows = int(found[0])
+    indptr, rest = found[1 : rows + 2], found[rows + 2 :]
+    indices, data = rest[: indptr[-1]], rest[indptr[-1] :].view(np.float32)
+    return sparse.csr_array((data, indices, indptr), (rows, landmarks))
+
+
+@lru_cache(maxsize=_GRAPHS_KEPT)
+def _graph_at(path: Path, _written: int, landmarks: int) -> sparse.csr_array:
+    return _read_graph(path, landmarks)

@@ -72,7 +72,16 @@ def neighbour_graph(
     for piece in (piece for part in every for piece in pieces_of(layout, part)):
         for name in ("edges", "links"):
             piece.path(layout, name).unlink(missing_ok=True)
-    return PartedGraph(work, layout, root, np.array([closeness / (count * layout.rows)])), near
+    numbers = None if layout.landmark_parts is None else _numbers_in_task(pool.files)
+    return PartedGraph(work, layout, root, np.array([closeness / (count * layout.rows)]), numbers), near
+
+
+def _numbers_in_task(pool: PoolFiles) -> NDArray[np.int64]:
+    """Return the numbers of supports and landmarks in the task as it is in memory: supports, then queries."""
+    supports = pool.bank_numbers(0)
+    queries = np.concatenate([pool.bank_numbers(part) for part in pool.layout.of_landmarks[1:]])
+    before = np.searchsorted(supports, queries)  # supports that come before each query in the bank
+    return np.concatenate([np.arange(len(supports)), len(supports) + queries - before])
 
 
 @dataclass(frozen=True)

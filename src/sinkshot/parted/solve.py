@@ -82,9 +82,9 @@ def weighted(job: ProductJob) -> list[NDArray[np.float64]]:
     assert job.coefficients is not None
     found = []
     for part in job.parts:
-        a = job.coefficients.block(job.pool.layout, part, {})[0]  # [way, n]
+        a = job.coefficients.of_part(job.pool.layout, part)[0]  # [way, n]
         total = np.zeros((len(a), job.pool.width))
-        for begin, rows in job.pool.blocks(part):
+        for begin, rows in job.pool.blocks(part) if a.any() else ():  # those of queries may all be zero
             total += a[:, begin : begin + len(rows)] @ rows
         found.append(total)
     return found

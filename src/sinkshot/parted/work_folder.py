@@ -7,9 +7,10 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from itertools import accumulate, count, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +19,7 @@ from typing import Any, TypeVar
 from sinkshot.errors import InputError
 from sinkshot.foreign.limits import amount
 from sinkshot.threads import ONE_BLAS_THREAD, cores, in_order
-from sinkshot.workers import crew, each, package_version, together
+from sinkshot.workers import crew, each, keep_freed_memory, package_version, together
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -91,10 +92,12 @@ class WorkFolder:
         began = time.monotonic()
         if size is not None and size <= SMALL:
             results = [function(job) for job in jobs]
-        elif self.client is None or (size is not None and size <= MEDIUM * cores()):
+        elif not shown and (self.client is None or (size is not None and size <= MEDIUM * cores())):
+            results = list(map(function, jobs) if cores() == 1 else self._threads.map(function, jobs))
+        elif self.client is None:
             results = list(self._told(shown, in_order(function, jobs, cores()), len(jobs)))
         elif not shown:
-            results = together(self.client, _OneThread(function), jobs)
+            results = together(self.client, _OnWorker(function), jobs)
         else:
             found = each(self.client, _Numbered(function), list(enumerate(jobs)))
             numbered = dict(pair for _, pair in self._told(shown, found, len(jobs)))
@@ -102,6 +105,16 @@ class WorkFolder:
         what = shown or "passes of the method"
         self.seconds[what] = self.seconds.get(what, 0.0) + time.monotonic() - began
         return results
+
+    @cached_property
+    def _threads(self) -> ThreadPoolExecutor:
+        """Threads for passes; there are hundreds, and starting threads for each takes as long as some of them."""
+        return ThreadPoolExecutor(cores())
+
+    def close(self) -> None:
+        """End the threads."""
+        if "_threads" in self.__dict__:
+            self._threads.shutdown()
 
     def groups(self, layout: RowLayout, parts: range) -> list[tuple[int, ...]]:
         """Divide parts into groups of neighbours with about as many rows, a job for each worker."""
@@ -126,23 +139,24 @@ class WorkFolder:
 
 
 @cache
-def _one_thread() -> None:
+def _settle() -> None:
     """Let BLAS use one thread in this process from now on, so that results do not depend on their number."""
     ONE_BLAS_THREAD.__enter__()
+    keep_freed_memory()
 
 
-class _OneThread:
-    """Apply a function with one thread for BLAS, on a worker."""
+class _OnWorker:
+    """Apply a function on a worker, with one thread for BLAS."""
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         self.function = function
 
     def __call__(self, job: Any) -> Any:
-        _one_thread()
+        _settle()
         return self.function(job)
 
 
-class _Numbered(_OneThread):
+class _Numbered(_OnWorker):
     """Apply a function to the second of a pair."""
 
     def __call__(self, job: tuple[int, Any]) -> tuple[int, Any]:
@@ -171,7 +185,11 @@ def work_folder(
         made = TemporaryDirectory(prefix=".sinkshot-work-", dir=parent, ignore_cleanup_errors=True)
     version = package_version() if scheduler else ""
     with made as path, ONE_BLAS_THREAD, crew(workers, scheduler, version) as client:
-        yield WorkFolder(Path(path).resolve(), client, progress)
+        work = WorkFolder(Path(path).resolve(), client, progress)
+        try:
+            yield work
+        finally:
+            work.close()
 
 
 @contextmanager
