@@ -4,7 +4,7 @@
 
 Made JPEG files of `side` x 3/4 `side` pixels go through EfficientNet-Lite0. Each round times, one after the other, the
 network alone on decoded images (onnxruntime, each core with images of its own, one by one, and all cores on one batch)
-and the whole pipeline into an empty cache; rates are images a second, the best of the rounds, and each round is compared
+and the whole pipeline into an empty cache; rates are images a second, the best of the rounds; each round is compared
 with the faster network. The network's share of the CPU time holds on a busy machine as well. The same network in torch
 is timed once, where it is installed. Memory is the growth of the peak while the whole pipeline runs over all files, and
 over a quarter of them. The profile is the CPU time of an image on one core: in the network, from its file to pixels for
