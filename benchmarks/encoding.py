@@ -3,10 +3,10 @@
     python benchmarks/encoding.py [--images 256] [--side 96 320 640 1600] [--rounds 3]
 
 Made JPEG files of `side` x 3/4 `side` pixels go through EfficientNet-Lite0. Each round times, one after the other, the
-network alone on decoded images (onnxruntime, with a small batch on each core, and with all cores on one batch) and the
-whole pipeline into an empty cache; rates are images a second, the best of the rounds, and each round is compared with
-the faster network. The network's share of the CPU time holds on a busy machine as well. The same network in torch is
-timed once, where it is installed. Memory is the growth of the peak while the whole pipeline runs over all files, and
+network alone on decoded images (onnxruntime, each core with images of its own, one by one, and all cores on one batch)
+and the whole pipeline into an empty cache; rates are images a second, the best of the rounds; each round is compared
+with the faster network. The network's share of the CPU time holds on a busy machine as well. The same network in torch
+is timed once, where it is installed. Memory is the growth of the peak while the whole pipeline runs over all files, and
 over a quarter of them. The profile is the CPU time of an image on one core: in the network, from its file to pixels for
 the network, and for decoding alone at an eighth of its size in grey, which is hardly more than entropy decoding, so no
 reader of JPEGs takes less. Prints one JSON object.
@@ -200,6 +200,7 @@ def measured(encoder: Encoder, side: int, count: int, rounds: int) -> dict[str, 
         items = images.read(Path(name))
         encoder.encode(pixels[:size])
         shared(pixels[:size])
+        whole_road(items.only(np.arange(count) < size), encoder)
         shares = []
         for _ in range(rounds):
             began = time.process_time()

@@ -24,7 +24,8 @@ def cache(path):
 
 def changed(path, *statements):
     with cache(path) as kept:
-        kept.keep([ITEM], ROW)
+        kept.add([ITEM], ROW)
+        kept.write()
     with closing(sqlite3.connect(path)) as database:
         for statement in statements:
             database.execute(*statement) if isinstance(statement, tuple) else database.execute(statement)
@@ -39,7 +40,8 @@ def test_a_cached_vector_of_another_kind_is_computed_again(tmp_path, value):
     path = changed(tmp_path / "features.sqlite", ("update features set vector = ?", (value,)))
     with cache(path) as kept:
         assert kept.known([ITEM]) == {}
-        kept.keep([ITEM], ROW)
+        kept.add([ITEM], ROW)
+        kept.write()
         np.testing.assert_array_equal(kept.known([ITEM])[ITEM], ROW[0])
 
 
@@ -51,7 +53,29 @@ def test_a_cached_digest_of_another_kind_is_computed_again(tmp_path, value):
         digest = kept.of_file(image)
     path = changed(tmp_path / "features.sqlite", ("update files set item = ?", (value,)))
     with cache(path) as kept:
+        assert kept.unchanged([image]) == [None]
         assert kept.of_file(image) == digest
+
+
+def test_a_digest_is_kept_until_the_file_changes(tmp_path):
+    image, other = tmp_path / "x.png", tmp_path / "y.png"
+    image.write_bytes(b"x")
+    with cache(tmp_path / "features.sqlite") as kept:
+        digest = kept.of_file(image)
+    with cache(tmp_path / "features.sqlite") as kept:
+        assert kept.unchanged([other, image]) == [None, digest]
+        image.write_bytes(b"longer")
+        assert kept.unchanged([image]) == [None]
+        image.unlink()
+        assert kept.unchanged([image]) == [None]
+
+
+def test_features_that_were_added_are_written_when_the_cache_is_closed(tmp_path):
+    path = tmp_path / "features.sqlite"
+    with cache(path) as kept:
+        kept.add([ITEM], ROW)
+    with cache(path) as kept:
+        np.testing.assert_array_equal(kept.known([ITEM])[ITEM], ROW[0])
 
 
 @pytest.mark.parametrize("at", [0, 20, 100, 4096, 4200, 8192, 8292])
@@ -62,9 +86,11 @@ def test_a_damaged_cache_is_used_or_refused_in_a_sentence(tmp_path, at):
         file.write(b"\xff" * 64)
     try:
         with cache(path) as kept:
+            kept.unchanged([path])
             kept.of_file(path)
             kept.known([ITEM])
-            kept.keep([ITEM], ROW)
+            kept.add([ITEM], ROW)
+            kept.write()
     except InputError as error:
         assert "remove that file" in str(error)  # noqa: PT017  either way is right
 

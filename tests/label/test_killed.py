@@ -30,7 +30,7 @@ from colour_photos import mean_colours
 from sinkshot.label.run import label
 
 def encode(images):
-    if len(images) > 1:  # not the trial of one image
+    if len(images) > 1 or sys.argv[6] != "0":  # not the trial of one image, by which a function's width is known
         with open(sys.argv[3], "a") as log:
             log.write("".join(f"{hash(image.tobytes())}\\n" for image in images))
         time.sleep(0.05)

@@ -74,9 +74,12 @@ def picture(source: Path | BytesIO) -> Iterator[Image]:
     from PIL import Image
 
     with ExitStack() as held:
-        file = held.enter_context(opened(source)) if isinstance(source, Path) else source
-        if isinstance(source, Path) and (size := size_of(file)) > IMAGE.value:
-            raise InputError(f"it has {amount(size)}, more than the {amount(IMAGE.value)} of {IMAGE.bounds}")
+        file: BinaryIO = source if isinstance(source, BytesIO) else held.enter_context(opened(source))
+        if not isinstance(source, BytesIO):
+            if (size := size_of(file)) > IMAGE.value:
+                raise InputError(f"it has {amount(size)}, more than the {amount(IMAGE.value)} of {IMAGE.bounds}")
+            if size <= _BLOCK:  # read once, for the check and for Pillow
+                file = BytesIO(file.read(size))
         _must_have_few_scans(file)
         try:
             image = held.enter_context(Image.open(file, formats=formats()))
@@ -91,7 +94,7 @@ def _must_have_few_scans(file: BinaryIO) -> None:
     count, before = 0, file.read(2)
     if before == _JPEG:
         while (part := file.read(_BLOCK)) and count <= SCANS.value:
-            count += (before[-1:] + part).count(_SCAN)
+            count += part.count(_SCAN) + (before[-1:] + part[:1]).count(_SCAN)
             before = part
     file.seek(0)
     if count > SCANS.value:

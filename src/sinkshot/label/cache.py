@@ -27,6 +27,7 @@ create table if not exists features (encoder text, item blob, vector blob, prima
 create table if not exists files (path blob primary key, size integer, modified integer, item blob) without rowid;
 """
 _AT_ONCE = 500  # items per query
+_SMALL = 1 << 20  # bytes up to which a file is read at once
 Digest = bytes
 
 
@@ -35,6 +36,8 @@ class FeatureCache:
 
     def __init__(self, file: Path, encoder: str, width: int) -> None:
         self.file, self.encoder, self.width = file, encoder, width
+        self._read: list[tuple[bytes, int, int, Digest]] = []  # rows of files, not written yet
+        self._new: list[tuple[str, Digest, bytes]] = []  # rows of features, not written yet
         with self._told():
             file.parent.mkdir(parents=True, exist_ok=True)
             self._database = databases.connect(file, timeout=60)
@@ -53,18 +56,33 @@ class FeatureCache:
                 "another folder with --cache, or remove that file."
             ) from None
 
+    def unchanged(self, paths: Sequence[Path]) -> list[Digest | None]:
+        """Return the digests of files that are kept with their size and modification time; None for other files."""
+        keys = [_key(path) for path in paths]
+        kept: dict[bytes, tuple[tuple[int, int], Digest]] = {}
+        for at in range(0, len(keys), _AT_ONCE):
+            part = keys[at : at + _AT_ONCE]
+            query = f"select path, size, modified, item from files where path in ({_marks(part)})"
+            with self._told():
+                rows = self._database.execute(query, part).fetchall()
+            kept |= {path: ((size, modified), item) for path, size, modified, item in rows if _is_digest(item)}
+        digests: list[Digest | None] = [None] * len(keys)
+        for i, key in enumerate(keys):
+            if key in kept and kept[key][0] == _facts(paths[i]):
+                digests[i] = kept[key][1]
+        return digests
+
     def of_file(self, path: Path) -> Digest:
-        """Return the digest of a file's content, read again only if its size or modification time has changed."""
-        facts, key = path.stat(), os.fsencode(os.path.abspath(path))
-        with self._told():
-            row = self._database.execute("select size, modified, item from files where path = ?", (key,)).fetchone()
-        if row is not None and row[:2] == (facts.st_size, facts.st_mtime_ns) and _is_digest(row[2]):
-            return bytes(row[2])
+        """Read a file and return the digest of its content; `write` keeps it."""
+        facts = path.stat()
         with opened(path) as file:
-            digest = hashlib.file_digest(file, "sha256").digest()  # type: ignore[arg-type]
-        known = (key, facts.st_size, facts.st_mtime_ns, digest)
-        with self._told():
-            self._database.execute("insert or replace into files values (?, ?, ?, ?)", known)
+            if facts.st_size <= _SMALL:
+                digest = hashlib.sha256(file.read()).digest()
+            else:
+                digest = hashlib.file_digest(file, "sha256").digest()  # type: ignore[arg-type]
+        self._read.append((_key(path), facts.st_size, facts.st_mtime_ns, digest))
+        if len(self._read) >= _AT_ONCE:
+            self.write()
         return digest
 
     def known(self, items: Sequence[Digest]) -> dict[Digest, NDArray[np.float32]]:
@@ -72,18 +90,25 @@ class FeatureCache:
         found: dict[Digest, NDArray[np.float32]] = {}
         for at in range(0, len(items), _AT_ONCE):
             part = items[at : at + _AT_ONCE]
-            marks = ",".join("?" * len(part))
-            query = f"select item, vector from features where encoder = ? and item in ({marks})"
+            query = f"select item, vector from features where encoder = ? and item in ({_marks(part)})"
             with self._told():
                 rows = self._database.execute(query, (self.encoder, *part)).fetchall()
             found |= {item: np.frombuffer(vector, np.float32) for item, vector in rows if self._is_vector(vector)}
         return found
 
-    def keep(self, items: Iterable[Digest], features: NDArray[np.float32]) -> None:
-        """Add features; they are on the disk when this returns."""
-        rows = [(self.encoder, item, row.tobytes()) for item, row in zip(items, features, strict=True)]
+    def add(self, items: Iterable[Digest], features: NDArray[np.float32]) -> None:
+        """Add features. They are written by `write`; until then `known` does not find them."""
+        self._new += [(self.encoder, item, row.tobytes()) for item, row in zip(items, features, strict=True)]
+
+    def write(self) -> None:
+        """Write what is new; it is on the disk when this returns.
+
+        All at once, because other processes wait while a transaction is open.
+        """
+        (new, self._new), (read, self._read) = (self._new, []), (self._read, [])
         with self._told():
-            self._database.executemany("insert or replace into features values (?, ?, ?)", rows)
+            self._database.executemany("insert or replace into features values (?, ?, ?)", new)
+            self._database.executemany("insert or replace into files values (?, ?, ?, ?)", read)
             self._database.commit()
 
     def _is_vector(self, value: object) -> bool:
@@ -95,8 +120,7 @@ class FeatureCache:
     def close(self) -> None:
         """Write what is left and close the file."""
         try:
-            with self._told():
-                self._database.commit()
+            self.write()
         finally:
             self._database.close()
 
@@ -105,6 +129,23 @@ class FeatureCache:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+def _key(path: Path) -> bytes:
+    return os.fsencode(os.path.abspath(path))
+
+
+def _facts(path: Path) -> tuple[int, int] | None:
+    """Size and modification time of a file; None if it cannot be seen."""
+    try:
+        facts = path.stat()
+    except (OSError, ValueError):
+        return None
+    return facts.st_size, facts.st_mtime_ns
+
+
+def _marks(values: Sequence[object]) -> str:
+    return ",".join("?" * len(values))
 
 
 def _is_digest(value: object) -> bool:

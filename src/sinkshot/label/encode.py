@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from sinkshot.label.items import Items, LeftOut
 from sinkshot.threads import cores, in_order
 
 BATCH = {"image": 32, "text": 256}
+_READ_AHEAD = 8  # files whose digests are computed at a time
 Progress = Callable[[int, int], None]
 Encoded = tuple[list[int], NDArray[np.float32], dict[int, LeftOut]]
 """Numbers of items, their features [n, width], and what could not be read."""
@@ -40,22 +43,28 @@ def encode(
     progress : callable, optional
         Called with the numbers of items done and in total.
     """
-    digests, left_out = _digests(items, cache)
+    digests: list[Digest | None] = [of_text(text) for text in items.texts]
+    if items.kind != "texts":
+        digests = cache.unchanged(items.paths)
     found = cache.known([digest for digest in digests if digest is not None])
-    missing = [i for i, digest in enumerate(digests) if digest is not None and digest not in found]
-    first = {digests[i]: i for i in reversed(missing)}  # twins are encoded once
-    todo, done = sorted(first.values()), len(items) - len(missing)
+    todo = [i for i, digest in enumerate(digests) if digest is None or digest not in found]
+    already = len(items) - len(todo)
+    left_out: dict[int, LeftOut] = {}
     if progress is not None:
-        progress(done, len(items))
-    for rows, features, faults in _batches(items, todo, encoder):
+        progress(already, len(items))
+    unlike, since = _unlike(items, todo, cache, digests, found, left_out), 0
+    for rows, features, faults in _batches(items, unlike, len(todo), encoder):
         left_out.update(faults)
-        if rows:
-            keys = [digests[i] for i in rows]
-            cache.keep([key for key in keys if key is not None], features)
-            found.update(zip(keys, features, strict=True))  # type: ignore[arg-type]
-        done += len(rows) + len(faults)
+        keys = [digest for i in rows if (digest := digests[i]) is not None]
+        found.update(zip(keys, features, strict=True))
+        cache.add(keys, features)
+        since += len(rows) + len(faults)
+        if since >= (encoder.core_batch or 1):  # batches at the end are smaller
+            cache.write()
+            since = 0
         if progress is not None:
-            progress(min(done, len(items)), len(items))
+            progress(already + bisect_right(todo, max((*rows, *faults))), len(items))
+    cache.write()
     broken = {digests[i]: fault for i, fault in left_out.items() if digests[i] is not None}
     for i, digest in enumerate(digests):
         if digest is not None and digest not in found:
@@ -71,29 +80,54 @@ def encode(
     return rest, np.stack(rows_kept)
 
 
-def _digests(items: Items, cache: FeatureCache) -> tuple[list[Digest | None], dict[int, LeftOut]]:
-    """The digest of each item's content, and what cannot be read."""
-    if items.kind == "texts":
-        return [of_text(text) for text in items.texts], {}
-    digests: list[Digest | None] = []
-    left_out: dict[int, LeftOut] = {}
-    for i, path in enumerate(items.paths):
-        try:
-            digests.append(cache.of_file(path))
-        except (OSError, InputError) as error:
-            digests.append(None)
-            left_out[i] = LeftOut(items.names[i], reason(error))
-    return digests, left_out
+def _unlike(
+    items: Items,
+    todo: list[int],
+    cache: FeatureCache,
+    digests: list[Digest | None],
+    found: dict[Digest, NDArray[np.float32]],
+    left_out: dict[int, LeftOut],
+) -> Iterator[int]:
+    """Yield the items to encode: the first of twins, and none whose features are known.
+
+    Files are read for their digests only when their turn comes, while others are encoded. New digests, features that
+    turn out to be cached, and files that cannot be read are entered into the last three arguments.
+    """
+    taken: set[Digest] = set()
+    for at in range(0, len(todo), _READ_AHEAD):
+        part, fresh = todo[at : at + _READ_AHEAD], []
+        for i in part:
+            if digests[i] is None:
+                try:
+                    digests[i] = cache.of_file(items.paths[i])
+                    fresh.append(digests[i])
+                except (OSError, InputError) as error:
+                    left_out[i] = LeftOut(items.names[i], reason(error))
+        found |= cache.known([digest for digest in fresh if digest is not None and digest not in found])
+        for i in part:
+            digest = digests[i]
+            if digest is not None and digest not in found and digest not in taken:
+                taken.add(digest)
+                yield i
 
 
-def _batches(items: Items, todo: list[int], encoder: Encoder) -> Iterator[Encoded]:
-    """Encode items in batches.
+def _parts(todo: Iterator[int], count: int, size: int, threads: int) -> Iterator[list[int]]:
+    """Cut at most `count` items into batches; the last ones are smaller, so that all threads end at the same time."""
+    while part := list(islice(todo, max(1, min(size, count // (2 * threads))))):
+        count -= len(part)
+        yield part
+
+
+def _batches(items: Items, todo: Iterator[int], count: int, encoder: Encoder) -> Iterator[Encoded]:
+    """Encode items, at most `count`, in batches.
 
     Images are decoded in threads. If the encoder takes small batches on one core each, they are encoded there too;
     otherwise one batch is encoded on all cores while the next ones are decoded.
     """
-    size = encoder.core_batch or BATCH[encoder.modality]
-    parts = [todo[at : at + size] for at in range(0, len(todo), size)]
+    if encoder.core_batch:
+        parts = _parts(todo, count, encoder.core_batch, cores())
+    else:
+        parts = iter(lambda: list(islice(todo, BATCH[encoder.modality])), [])
     if items.kind == "texts":
         for part in parts:
             yield part, _encoded(encoder, [items.texts[i] for i in part]), {}
