@@ -15,6 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from sinkshot import METHODS, DataWarning, FewShotClassifier, InputError, open_set
+from sinkshot.estimators.auto_chain import auto_chain, skewness
 
 NAMES = np.array(["cat", "dog", "owl"], dtype=object)
 
@@ -112,6 +113,31 @@ def test_auto_takes_the_power_for_features_that_are_never_negative_and_leaves_it
     model = FewShotClassifier().fit(signed, y)
     assert "P" not in model.preprocess_.replace("Ps", "")
     assert np.mean(model.transduction_ == truth) > 0.9
+
+
+def test_auto_leaves_the_power_out_for_features_that_are_not_skewed():
+    x, _, y = pool()
+    assert FewShotClassifier().fit(np.sqrt(np.sqrt(x)), y).preprocess_ == "EMcE"
+    for unit in (1e-150, 1e150):
+        assert skewness(unit * x) == pytest.approx(skewness(x))
+    assert skewness(np.array([[0.0], [0.0], [0.0], [1.0]])) == pytest.approx(2 / np.sqrt(3))
+    assert auto_chain(METHODS["sinkshot"], np.ones((3, 2)), has_base=False) == "PEMcE"  # nothing is known
+
+
+def test_digits_are_labelled_as_well_as_by_their_neighbours():
+    from sklearn.datasets import load_digits
+    from sklearn.semi_supervised import LabelSpreading
+
+    x, truth = load_digits(n_class=5, return_X_y=True)
+    gains = []
+    for draw in range(4):
+        order = np.random.default_rng(draw).permutation(len(truth))
+        y = np.full(len(truth), -1)
+        for digit in range(5):
+            y[order[truth[order] == digit][:5]] = digit
+        found = [m.fit(x, y).transduction_ for m in (FewShotClassifier(), LabelSpreading("knn", n_neighbors=7))]
+        gains.append(np.mean(found[0] == truth) - np.mean(found[1] == truth))
+    assert np.mean(gains) > 0.01
 
 
 def test_a_chain_of_ones_own_is_used_as_it_is():

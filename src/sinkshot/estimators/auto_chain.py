@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from sinkshot import preprocess
@@ -17,15 +18,22 @@ on CIFAR-FS by our WRN-28-10 (10 classes), +0.9 and +0.4 with 48, 24, 12, 6 and 
 30 were not better on both. Sentence vectors, which are signed, lose 0.1.
 """
 LEAST_SHOTS = 3  # labels per class from which W helps; with one, accuracy on CIFAR-FS (10 classes) falls by 1.6
+LEAST_SKEWNESS = 1.0
+"""Skewness from which non-negative features go through P, which is for features such as those after a ReLU.
+
+Features of our networks have 2.5 to 4.4, pixels of digits and coordinates of a pen 0.1: docs/spread-labels-choice.md.
+"""
+_ROWS_READ = 2_000
 SIGNED_POWER = False  # whether signed features go through Ps; chosen on validation features, see `auto_chain`
 
 
 def auto_chain(method: Method, features: NDArray[Any], has_base: bool, shots: float = 0.0) -> str:
     """Return the method's own chain, adapted to the features.
 
-    The power step P needs non-negative features, such as those after a ReLU. It is left out for signed features, such
-    as sentence vectors. For `sinkshot` without base features, non-negative features are then whitened with shrinkage
-    (W) and brought to unit length, which makes up for networks that were not trained for few-shot classification.
+    The power step P is for non-negative, skewed features, such as those after a ReLU. It is left out for signed
+    features, such as sentence vectors, and for features that are not skewed, such as pixels. For `sinkshot` without
+    base features, features after P are then whitened with shrinkage (W) and brought to unit length, which makes up for
+    networks that were not trained for few-shot classification.
 
     Parameters
     ----------
@@ -43,6 +51,26 @@ def auto_chain(method: Method, features: NDArray[Any], has_base: bool, shots: fl
     if features.size and float(features.min()) < 0:
         signed = (preprocess.Step("Ps", step.beta) if step.name == "P" else step for step in steps)
         steps = tuple(step for step in signed if SIGNED_POWER or step.name != "Ps")
+    elif skewness(features) < LEAST_SKEWNESS:
+        steps = tuple(step for step in steps if step.name != "P")
     if method.name in WHITENED and shots >= LEAST_SHOTS and not has_base and any(step.name == "P" for step in steps):
         steps = (*steps, *preprocess.parse("WE"))
     return preprocess.spell(steps)
+
+
+def skewness(features: NDArray[Any]) -> float:
+    """Return the mean skewness of the columns, weighted by their variances; infinite if there is none to be had.
+
+    Parameters
+    ----------
+    features : array of shape (n, d)
+        Some 2,000 rows of it are read.
+    """
+    some = features[:: max(1, len(features) // _ROWS_READ)].astype(np.float64)
+    with np.errstate(all="ignore"):  # rows that are not finite are refused elsewhere
+        centred = some / np.abs(some).max(initial=0.0)
+        centred -= centred.mean(axis=0)
+        variances = np.mean(centred**2, axis=0)
+        vary = variances > 0
+        found = np.sum(np.mean(centred[:, vary] ** 3, axis=0) / np.sqrt(variances[vary])) / np.sum(variances)
+    return float(found) if np.isfinite(found) else float("inf")

@@ -9,7 +9,7 @@ the classes are those of the first run, so outsiders never make a row change its
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from sinkshot.estimators.label_input import Labels
 from sinkshot.estimators.prototype_head import PrototypeHead, fit_head
 from sinkshot.estimators.unknown_head import logit, sigmoid
 from sinkshot.methods import Method
+from sinkshot.methods.sinkshot import sinkshot_of_pool
 from sinkshot.task import Scores, Task
 
 Floats = NDArray[np.floating[Any]]
@@ -54,6 +55,8 @@ def scores_of(method: Method, task: Task, hyper: dict[str, Any]) -> Scores:
     """Run a method on a single task, unless no row is unlabelled."""
     if task.queries == 0:
         return Scores(np.empty((1, 0, task.way), dtype=task.support.dtype), np.empty((1, 0)))
+    if method.name == "sinkshot":
+        method = replace(method, function=sinkshot_of_pool)
     return method(task, **hyper)
 
 

@@ -25,11 +25,15 @@ weight.
 4.  p = Sinkhorn of exp(9 cosine); b; Sinkhorn again, each as in e.
 5.  Probabilities are p^(1/T) / sum, with log T = 0.2 - 0.15 log shots - 0.15 log(way / 5) + 1.6 (share of queries
     that are not where step 2 had them nearest) + 0.25 (way sum counts^2 - 1).
+
+In a pool by itself, not in an episode, classes may have few dimensions, so that neighbours tell more than class means.
+From step t = 1 on, labels spread over the graph then count beside or instead of the cosines (`_spread_labels`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeGuard
 
 from array_api_compat import array_namespace, device, is_numpy_array
@@ -37,6 +41,7 @@ from array_api_compat import array_namespace, device, is_numpy_array
 from sinkshot.arrays import kept, to_numpy
 from sinkshot.kernels import LARGE_POOL, jit_disabled
 from sinkshot.methods._graph import Graph, neighbour_graph
+from sinkshot.methods._spread_labels import Joined, cosines_alone, spread_labels
 from sinkshot.methods.algebra import PreparedTask, Rows, at_least, by_query, centred_rows, one_hot, rows_of, softmax
 from sinkshot.methods.bms import transport_kernel, unit
 from sinkshot.methods.oslo import sigmoid
@@ -50,6 +55,7 @@ from sinkshot.settings.sinkshot import (
     LEAST_SQUARE,
     LEAST_STRANGERS,
     LEAST_VARIANCE,
+    POOL_SETTINGS,
     PROBIT,
     SETTINGS,
     SinkShotSettings,
@@ -77,6 +83,11 @@ def sinkshot(task: Task | GramTask) -> Scores:
     return solve(task, SETTINGS)
 
 
+def sinkshot_of_pool(task: Task) -> Scores:
+    """Label a pool by itself, as estimators do: labels are spread over the graph where class means tell less."""
+    return solve(task, POOL_SETTINGS)
+
+
 def solve(task: Task | GramTask | PreparedTask, s: SinkShotSettings) -> Scores:
     """Run the method with given constants; `tools/choose_sinkshot.py` compares them."""
     if isinstance(task, PreparedTask):
@@ -102,6 +113,7 @@ def of_large_pool(task: Task, s: SinkShotSettings) -> Scores:
         squares = pool.squares()
         member = one_hot(task.labels, task.way, squares)
         graph = pool.graph(s.neighbours, s.sharpness, task.nearest)
+        s = s if pool.landmarks is None else replace(s, label_spreads=0)  # labels do not travel through a sample
         return run_steps(Rows(pool.product, squares, member, task.supports, task.queries), graph, s)
 
 
@@ -115,17 +127,21 @@ def run_steps(rows: Rows, graph: Graph, s: SinkShotSettings) -> Scores:
     first = scores[..., rows.supports :]  # [R, way, q]
     known = moves = xp.ones_like(first[..., :1, :])  # [R, 1, q]
     spreading = spreading_over(graph, s)
+    joined: Joined = cosines_alone
     for step in range(s.steps):
-        belongs = softmax(s.lam_at(step) * scores[..., rows.supports :] + xp.log(share), axis=-2)
+        lam = s.lam_at(step)
+        belongs = softmax(lam * joined(scores[..., rows.supports :], lam) + xp.log(share), axis=-2)
         belongs = kept(smoothed(belongs, rows, spreading, s.power))
         if step == s.stranger_step:
             unknown, moves = strangers(belongs, rows, graph, s)  # [R, 1, q] each
             known = at_least(1.0 - unknown, LEAST_KNOWN)
         share = shrunken_shares(belongs, known, s.noise_at(shots), s.bias_at(way), s.doubt, s.least_share)
         belongs = allocated(belongs, share, known, s.passes)
+        if step == 0 and s.label_spreads:
+            joined = spread_labels(belongs, rows, graph, s)
         mass = rows.with_queries(s.support_weight * rows.member, known * moves * belongs * belongs)
         _, scores = unit(mass, rows)
-    kernel = kept(transport_kernel(scores[..., rows.supports :], s.lam))
+    kernel = kept(transport_kernel(joined(scores[..., rows.supports :], s.lam), s.lam))
     belongs = allocated(kernel, share, known, s.passes)
     belongs = kept(allocated(kept(smoothed(belongs, rows, spreading, s.power)), share, known, s.passes))
     return Scores(by_query(calibrated(belongs, first, known, shots, s)), unknown=unknown[..., 0, :])

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[Any]
 
 LEAST_KNOWN = 1e-6  # of a query's weight, however strange it is
 LEAST_VARIANCE = 1e-4  # of evidence
@@ -13,6 +19,9 @@ LEAST_STRANGERS = 1e-3  # share of them, which is none
 FEWEST = 1e-3  # rows, where none is known or none strange
 PROBIT = 1.7  # log odds over this are near the quantile of a normal distribution
 FAINT = 1e-9  # a probability below counts as this one
+FAINT_LABEL = 1e-6  # a class value of labels spread over the graph below counts as this one
+MOST_WITHIN = 0.99  # mean cosine of two rows of a class; more counts as this
+LEAST_SHARED, MOST_SHARED = 0.01, 0.99  # part of a row's deviation from its class that neighbours share
 
 
 @dataclass(frozen=True)
@@ -44,6 +53,15 @@ class SinkShotSettings:
     bias_fall: float = 0.8  # ... and falling with the classes to this power
     doubt: float = 1.5  # belief is 1 / (1 + (noise / spread)^doubt)
     least_share: float = 0.005  # of a class, over the way
+
+    # labels spread over the graph: how much they count depends on the dimension of the classes
+    label_spreads: int = 0  # averages of the labels over neighbours; none in episodes, see POOL_SETTINGS
+    label_spread: float = 0.9  # share that neighbours give
+    clusters: float = 10.0  # dimension from which classes are clusters and labels are not spread, ...
+    clusters_few: float = 3.0  # ... less this over the shots
+    ramp: float = 1.5  # by so much less, spread labels count fully
+    surfaces: float = 8.5  # dimension below which class means count less ...
+    only_surfaces: float = 7.5  # ... and below which they count no more
 
     # strangers
     stranger_step: int = 1  # in which they are looked for
@@ -88,6 +106,12 @@ class SinkShotSettings:
         spread = min(max(1.0 - self.distance_doubt * (1.0 - closeness) ** 2, self.spread), self.most_spread)
         return spread, math.ceil(self.spreads * math.log(self.spread) / math.log(spread) - 0.01)
 
+    def weights_of_labels_and_means(self, dimension: Floats, shots: float) -> tuple[Floats, Floats]:
+        """Weights of labels spread over the graph and of class means, where classes have this dimension."""
+        of_labels = np.clip((self.clusters - self.clusters_few / shots - dimension) / self.ramp, 0.0, 1.0)
+        less = np.clip((self.surfaces - dimension) / (self.surfaces - self.only_surfaces), 0.0, 1.0)
+        return of_labels, 1.0 - of_labels * less
+
     def log_temperature(self, shots: float, way: int) -> float:
         """Part of the temperature's logarithm that the size of a task decides."""
         by_shots = self.temperature_shots * math.log(min(max(shots, 1.0), 10.0))
@@ -95,3 +119,5 @@ class SinkShotSettings:
 
 
 SETTINGS = SinkShotSettings()
+POOL_SETTINGS = replace(SETTINGS, label_spreads=30)
+"""Of a pool by itself, as estimators label it; docs/spread-labels-choice.md tells how they were chosen."""
