@@ -349,10 +349,10 @@ above it at 5 shots and 0.5 and 0.7 below at 1 shot. Against nearest class means
 banks; 1, 2, 5, 10 shots; 2, 5, 10, 20 ways; nine kinds of class sizes): two with a negative mean difference (-0.10 and
 -0.05), none below after Holm's correction. The table below predates these changes.
 
-Tried and taken back: a lower weight for queries of little evidence where outliers are likely. With strangers, one shot,
-it gained 0.95 (CIFAR-FS) and 0.72 points (CUB) on validation classes, but it starves classes whose rows all have little
-evidence: 0.3 to 0.4 points lost on blends of 100,000 and 400,000 validation rows, 0.5 at 20 ways and one shot, and 2.6
-on five million blends of novel rows, which is what led to it being looked at again.
+Where outliers are likely, queries of little evidence count for less ([how](weights-choice.md)). A first form of it,
+taken back, starved classes whose rows all have little evidence: 0.3 to 0.4 points lost on blends of 100,000 and
+400,000 validation rows, 0.5 at 20 ways and one shot, and 2.6 on five million blends of novel rows. The form that
+stands tells such pools from pools with outliers, and fades in large ones.
 
 Novel classes chose nothing here. They are not quite unseen, though: a prototype with other constants had been evaluated
 on them before, which is why its shape was known to work; its numbers there are close to those of this method.

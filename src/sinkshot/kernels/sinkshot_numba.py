@@ -313,8 +313,8 @@ def _episodes(
                     for i in range(q):
                         work.everywhere[j, i] = work.kernel[j, i]
                 next_class = collect(panels, work.everywhere, q, work.space, work.rows, graph, evidence)
-                share, short = share_of_strangers(work.everywhere, q, n, work.rows, next_class, evidence)
-                reject(work.rows, q, share, short, evidence)
+                seen = share_of_strangers(work.everywhere, q, n, work.rows, next_class, evidence)
+                reject(work.rows, q, len(work.kernel), seen, evidence)
             _count(constants, q, work)
             _allocate(constants, q, work)
             _weigh(constants, panels, labels[r], q, work)

@@ -42,7 +42,7 @@ _EPSILON = np.float32(4 * np.finfo(np.float32).eps)
 _LEAST_KNOWN, _LEAST_VARIANCE = np.float32(LEAST_KNOWN), np.float32(LEAST_VARIANCE)
 _LEAST_GAP, _LEAST_SQUARE = np.float32(LEAST_GAP), np.float32(LEAST_SQUARE)
 _LEAST_STRANGERS, _FEWEST = np.float32(LEAST_STRANGERS), np.float32(FEWEST)
-_HALF, _PROBIT = np.float32(0.5), np.float32(PROBIT)
+_HALF, _PROBIT, _MOST_ODDS = np.float32(0.5), np.float32(PROBIT), np.float32(80)
 
 
 class Evidence(NamedTuple):
@@ -63,6 +63,14 @@ class Evidence(NamedTuple):
     most_strangers: np.float32
     wary: np.float32
     wary_from: np.float32
+    suspicion_slope: np.float32
+    suspicion_few: np.float32
+    suspicion_unsure: np.float32
+    suspicion_evidence: np.float32
+    suspicion_from: np.float32
+    suspicion_rows: np.float32
+    suspicion_below: np.float32
+    suspicion_width: np.float32
     rounds: int
     least_within: np.float32
 
@@ -220,8 +228,11 @@ def collect(
 @part
 def share_of_strangers(
     everywhere: Floats, q: int, n: int, by_row: Floats, left_out: float, constants: Evidence
-) -> tuple[np.float32, np.float32]:
-    """The estimated share of queries that belong to no class, and `shortfall`; rows from q to n are supports."""
+) -> tuple[np.float32, np.float32, np.float32]:
+    """The estimated share of queries that belong to no class, `shortfall`, and that less what few labels explain.
+
+    Rows from q to n are supports.
+    """
     queries, supports = np.float32(q), np.float32(n - q)
     reference = attracted = few = mean = spread = ZERO
     of_queries = squares = zeros()
@@ -250,13 +261,27 @@ def share_of_strangers(
     short = (reference - total(of_queries) / queries) / gap
     share = min(max((short - offset) / constants.depth, np.float32(1e-3)), constants.most_strangers)
     doubt = constants.few_strangers * constants.few_strangers
-    return np.float32(max(share * share * share / (share * share + doubt), _LEAST_STRANGERS)), np.float32(short)
+    low = short - constants.suspicion_few * few - constants.suspicion_unsure * unsure
+    part = max(share * share * share / (share * share + doubt), _LEAST_STRANGERS)
+    return np.float32(part), np.float32(short), np.float32(low)
 
 
 @part
-def reject(by_row: Floats, q: int, share: float, short: float, constants: Evidence) -> None:
-    """Mixture of two kinds of evidence, of which `share` is strange: by_row[UNKNOWN], and what is known and moves."""
+def _suspicion(low: float, by_class: float, constants: Evidence) -> np.float32:
+    """How likely it is that some queries are outliers, as `suspicion_of`; `by_class` are the queries over the way."""
+    odds = constants.suspicion_slope * (low + constants.suspicion_from)
+    fade = min(ONE, constants.suspicion_rows / by_class)
+    return np.float32(fade * fade / (ONE + np.exp(-max(odds, -_MOST_ODDS))))
+
+
+@part
+def reject(by_row: Floats, q: int, way: int, seen: tuple[float, float, float], constants: Evidence) -> None:
+    """Mixture of two kinds of evidence: by_row[UNKNOWN], and what is known and moves.
+
+    `seen` is what `share_of_strangers` returns.
+    """
     count, s = np.float32(q), zeros()
+    share, short, low = seen
     least = constants.wary * (short - constants.wary_from)
     for i in range(0, q, 8):
         store(by_row, MOVES, i, sigmoid((load(by_row, EVIDENCE, i) - least) * (ONE / constants.inlier)))
@@ -267,6 +292,7 @@ def reject(by_row: Floats, q: int, share: float, short: float, constants: Eviden
         distance = load(by_row, EVIDENCE, i) - centre
         s += distance * distance * load(by_row, ASKED, i)
     width = np.sqrt(max(total(s) / count, _LEAST_VARIANCE))
+    suspicion = _suspicion(low - constants.suspicion_evidence * centre, count / np.float32(way), constants)
     prior = np.log(share / (ONE - share))
     for i in range(0, q, 8):
         standard = (load(by_row, EVIDENCE, i) - centre) / width
@@ -289,6 +315,9 @@ def reject(by_row: Floats, q: int, share: float, short: float, constants: Eviden
         for i in range(0, q, 8):
             store(by_row, UNKNOWN, i, sigmoid((load(by_row, EVIDENCE, i) - middle) * slope + prior))
     for i in range(0, q, 8):
-        known = ONE - load(by_row, UNKNOWN, i)
+        below = sigmoid((constants.suspicion_below - load(by_row, EVIDENCE, i)) * (ONE / constants.suspicion_width))
+        weight, moves = root(ONE - below * suspicion), load(by_row, MOVES, i)
+        known = (ONE - load(by_row, UNKNOWN, i)) * weight
         known = where_larger(known, _LEAST_KNOWN, known, _LEAST_KNOWN)
         store(by_row, INSIDE, i, known * load(by_row, ASKED, i))
+        store(by_row, MOVES, i, weight * (moves + (ONE - moves) * suspicion))

@@ -20,7 +20,7 @@ import triton.language as tl
 from sinkshot import preprocess
 from sinkshot.kernels.bms_triton import _halves, _product
 from sinkshot.kernels.gram_triton import SCALE, Tensor, _both_sums, padded_rows, scaled_grams, split_bank
-from sinkshot.kernels.sinkshot_triton_strangers import evidence_of, moving, rejected, share_of_strangers
+from sinkshot.kernels.sinkshot_triton_strangers import evidence_of, rejected, share_of_strangers, weights_of
 from sinkshot.settings.constants import LEAST_LOGIT
 from sinkshot.settings.sinkshot import FAINT, LEAST_KNOWN
 
@@ -87,7 +87,9 @@ def _solve(
     numbers = (s.power, s.lam_first, (s.lam_last / s.lam_first) ** (1 / s.steps), s.lam, s.support_weight)
     doubts = (s.noise_at(shots), s.bias_at(way), s.doubt, s.least_share)
     heat = (s.log_temperature(shots, way), s.temperature_change, s.temperature_spread)
-    evidence = (s.by_classes, s.overall, s.support_evidence, s.inlier, s.wary, s.wary_from)
+    odds = (s.suspicion_slope, s.suspicion_few, s.suspicion_unsure, s.suspicion_evidence, s.suspicion_from)
+    suspicions = (*odds, s.suspicion_rows, s.suspicion_below, s.suspicion_width)
+    evidence = (s.by_classes, s.overall, s.support_evidence, s.inlier, s.wary, s.wary_from, suspicions)
     offsets = (s.offset, s.offset_unsure, s.offset_few, s.offset_torn)
     doubtful = (s.depth, *offsets, s.few_strangers, s.most_strangers)
     _transduce[(episodes,)](
@@ -305,10 +307,10 @@ def _transduce(  # long: one kernel with one parameter per line
             evidence, near_class, next_class = evidence_of(
                 everywhere, flags, operands, evidence_numbers, count, EVIDENCE_SPREADS, WAY
             )
-            part, short = share_of_strangers(everywhere, near_class, next_class, flags, share_numbers)
+            part, short, few, unsure = share_of_strangers(everywhere, near_class, next_class, flags, share_numbers)
             unknown = rejected(evidence, part, asked, least_within, ROUNDS)
-            known = tl.where(asked, tl.maximum(1.0 - unknown, _LEAST_KNOWN), 0.0)
-            moves = moving(evidence, short, evidence_numbers)
+            weight, moves = weights_of(evidence, short, few, unsure, asked, evidence_numbers, WAY)
+            known = tl.where(asked, tl.maximum((1.0 - unknown) * weight, _LEAST_KNOWN), 0.0)
         share = _shares(tl.where(asked[:, None], belongs, 0.0), known, doubts, real, WAY)
         target = share * tl.sum(known, 0)
         belongs = _allocated(belongs, target, known, asked, exists, PASSES, WAY)

@@ -61,7 +61,7 @@ def evidence_of(everywhere, flags, operands, numbers, count, EVIDENCE_SPREADS: t
     """Evidence of being known and how near rows are to a class, [ROWS] each; how near queries are to the next."""
     asked, is_real, exists, label = flags
     upper, lower, unit, diagonal, near, nearer, root, spread = operands
-    by_classes, weight, support_evidence, inlier_width, _, _ = numbers
+    by_classes, weight, support_evidence, inlier_width, _, _, _ = numbers
     size = tl.sum(everywhere, 0)
     of_classes = tl.sum(everywhere / tl.where(size > 0, size, 1.0)[None, :], 1) / WAY
     part = tl.where(is_real, by_classes * of_classes + (1.0 - by_classes) / count, 0.0)
@@ -98,7 +98,7 @@ def evidence_of(everywhere, flags, operands, numbers, count, EVIDENCE_SPREADS: t
 
 @triton.jit
 def share_of_strangers(everywhere, near_class, next_class, flags, numbers):
-    """The estimated share of queries that belong to no class, and `shortfall`."""
+    """The estimated share of queries that belong to no class, `shortfall`, how many labels count, how unsure p is."""
     asked, is_real, _, _ = flags
     depth, first_offset, by_unsure, by_few, by_torn, shrink, most = numbers
     given = is_real & ~asked
@@ -119,24 +119,38 @@ def share_of_strangers(everywhere, near_class, next_class, flags, numbers):
     offset += by_torn * torn * torn
     short = (reference - tl.sum(tl.where(asked, near_class, 0.0), 0) / queries) / gap
     part = tl.minimum(tl.maximum((short - offset) / depth, 1e-3), most)
-    return tl.maximum(part * part * part / (part * part + shrink * shrink), _LEAST_STRANGERS), short
+    part = tl.maximum(part * part * part / (part * part + shrink * shrink), _LEAST_STRANGERS)
+    return part, short, few, unsure
 
 
 @triton.jit
-def moving(evidence, short, numbers):
-    """How far queries move class weights, [ROWS]."""
-    _, _, _, inlier_width, wary, wary_from = numbers
-    return _sigmoid((evidence - wary * (short - wary_from)) / inlier_width)
+def weights_of(evidence, short, few, unsure, asked, numbers, WAY: tl.constexpr):
+    """How far queries count, and how far they move class weights, [ROWS] each."""
+    _, _, _, inlier_width, wary, wary_from, suspicions = numbers
+    slope, by_few, by_unsure, by_evidence, start, rows, below, step = suspicions
+    standard, centre, queries = _standardised(evidence, asked)
+    fade = tl.minimum(rows * WAY / queries, 1.0)
+    low = short - by_few * few - by_unsure * unsure - by_evidence * centre
+    suspicion = fade * fade * _sigmoid(slope * (low + start))
+    weight = tl.sqrt(1.0 - suspicion * _sigmoid((below - standard) / step))
+    moves = _sigmoid((evidence - wary * (short - wary_from)) / inlier_width)
+    return weight, weight * (moves + suspicion * (1.0 - moves))
+
+
+@triton.jit
+def _standardised(evidence, asked):
+    """Evidence [ROWS] less its mean, over its deviation; the mean, and the number of queries."""
+    queries = tl.sum(tl.where(asked, 1.0, 0.0), 0)
+    centre = tl.sum(tl.where(asked, evidence, 0.0), 0) / queries
+    distance = tl.where(asked, evidence - centre, 0.0)
+    width = tl.sqrt(tl.maximum(tl.sum(distance * distance, 0) / queries, _LEAST_VARIANCE))
+    return distance / width, centre, queries
 
 
 @triton.jit
 def rejected(evidence, part, asked, least_within, ROUNDS: tl.constexpr):
     """Probability [ROWS] of being the lower of two kinds of evidence, of which a share `part` is."""
-    queries = tl.sum(tl.where(asked, 1.0, 0.0), 0)
-    centre = tl.sum(tl.where(asked, evidence, 0.0), 0) / queries
-    distance = tl.where(asked, evidence - centre, 0.0)
-    width = tl.sqrt(tl.maximum(tl.sum(distance * distance, 0) / queries, _LEAST_VARIANCE))
-    standard = distance / width
+    standard, _, queries = _standardised(evidence, asked)
     prior = tl.log(part / (1.0 - part))
     odds = 2.0 * (prior / _PROBIT - standard)
     for _ in range(ROUNDS):

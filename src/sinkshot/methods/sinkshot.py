@@ -18,7 +18,8 @@ weight.
     b. smooth: M <- 0.3 [supports; p] + 0.7 M S, twice from M = [supports; p]; p = M / sum, then p^1.75 / sum. Where
        neighbours are close (mean cosine c above 0.68) they give more: 1 - 3 (1 - c)^2 in place of 0.7, at most 0.95,
        and as many times more as it takes for a row's own value to fade as far.
-    c. At t = 1 only: known = 1 - unknown and moves by `strangers`, which has more constants; before, both are 1.
+    c. At t = 1 only: known = (1 - unknown) weight and moves by `strangers`, which has more constants; before, both
+       are 1.
     d. pi = shrunken counts (`sinkshot.methods.priors.shrunken_shares`), queries counted as far as known.
     e. p = Sinkhorn of p: class sums pi sum(known), row sums known, ten passes, ending on rows; p / known.
     f. weights = 1.5 supports + sum known moves p^2 row, of unit length.
@@ -119,32 +120,56 @@ def of_large_pool(task: Task, s: SinkShotSettings) -> Scores:
 
 def run_steps(rows: Rows, graph: Graph, s: SinkShotSettings) -> Scores:
     """Run the steps on the rows of a task and their graph."""
-    way = rows.member.shape[-2]
-    shots = rows.supports / way
-    _, scores = unit(rows.means(), rows)
-    xp = array_namespace(scores)
-    share = xp.full_like(rows.member[..., :1], 1.0 / way)  # pi, [R, way, 1]
-    first = scores[..., rows.supports :]  # [R, way, q]
-    known = moves = xp.ones_like(first[..., :1, :])  # [R, 1, q]
     spreading = spreading_over(graph, s)
-    joined: Joined = cosines_alone
-    for step in range(s.steps):
-        lam = s.lam_at(step)
-        belongs = softmax(lam * joined(scores[..., rows.supports :], lam) + xp.log(share), axis=-2)
-        belongs = kept(smoothed(belongs, rows, spreading, s.power))
-        if step == s.stranger_step:
-            unknown, moves = strangers(belongs, rows, graph, s)  # [R, 1, q] each
-            known = at_least(1.0 - unknown, LEAST_KNOWN)
-        share = shrunken_shares(belongs, known, s.noise_at(shots), s.bias_at(way), s.doubt, s.least_share)
-        belongs = allocated(belongs, share, known, s.passes)
-        if step == 0 and s.label_spreads:
-            joined = spread_labels(belongs, rows, graph, s)
-        mass = rows.with_queries(s.support_weight * rows.member, known * moves * belongs * belongs)
-        _, scores = unit(mass, rows)
-    kernel = kept(transport_kernel(joined(scores[..., rows.supports :], s.lam), s.lam))
+    belongs, first, joined = before_strangers(rows, graph, spreading, s)
+    unknown, weight, moves = strangers(belongs, rows, graph, s)  # [R, 1, q] each
+    known = at_least((1.0 - unknown) * weight, LEAST_KNOWN)
+    share, _, scores = counted(belongs, known, moves, rows, s)
+    for step in range(s.stranger_step + 1, s.steps):
+        belongs = likely(joined(scores, s.lam_at(step)), share, step, rows, spreading, s)
+        share, _, scores = counted(belongs, known, moves, rows, s)
+    kernel = kept(transport_kernel(joined(scores, s.lam), s.lam))
     belongs = allocated(kernel, share, known, s.passes)
     belongs = kept(allocated(kept(smoothed(belongs, rows, spreading, s.power)), share, known, s.passes))
+    shots = rows.supports / rows.member.shape[-2]
     return Scores(by_query(calibrated(belongs, first, known, shots, s)), unknown=unknown[..., 0, :])
+
+
+def before_strangers(
+    rows: Rows, graph: Graph, spreading: Spreading, s: SinkShotSettings
+) -> tuple[Array, Array, Joined]:
+    """Class probabilities when strangers are looked for, cosines to support means, [R, way, q] each; and how to join.
+
+    The last is what makes cosines of the queries count beside labels that are spread over the graph.
+    """
+    _, scores = unit(rows.means(), rows)
+    first = scores = scores[..., rows.supports :]
+    xp = array_namespace(scores)
+    share = xp.full_like(rows.member[..., :1], 1.0 / rows.member.shape[-2])  # pi, [R, way, 1]
+    every = xp.ones_like(first[..., :1, :])  # [R, 1, q]
+    joined: Joined = cosines_alone
+    for step in range(s.stranger_step):
+        belongs = likely(joined(scores, s.lam_at(step)), share, step, rows, spreading, s)
+        share, belongs, scores = counted(belongs, every, every, rows, s)
+        if step == 0 and s.label_spreads:
+            joined = spread_labels(belongs, rows, graph, s)
+    return likely(joined(scores, s.lam_at(s.stranger_step)), share, s.stranger_step, rows, spreading, s), first, joined
+
+
+def likely(cosines: Array, share: Array, step: int, rows: Rows, spreading: Spreading, s: SinkShotSettings) -> Array:
+    """Class probabilities of the queries from cosines to class weights, averaged over neighbours, [R, way, q]."""
+    belongs = softmax(s.lam_at(step) * cosines + array_namespace(cosines).log(share), axis=-2)
+    return kept(smoothed(belongs, rows, spreading, s.power))
+
+
+def counted(belongs: Array, known: Array, moves: Array, rows: Rows, s: SinkShotSettings) -> tuple[Array, Array, Array]:
+    """Estimated class sizes pi [R, way, 1], queries allocated to them, and their cosines to new class weights."""
+    way = belongs.shape[-2]
+    shots = rows.supports / way
+    share = shrunken_shares(belongs, known, s.noise_at(shots), s.bias_at(way), s.doubt, s.least_share)
+    belongs = allocated(belongs, share, known, s.passes)
+    _, scores = unit(rows.with_queries(s.support_weight * rows.member, known * moves * belongs * belongs), rows)
+    return share, belongs, scores[..., rows.supports :]
 
 
 def spreading_over(graph: Graph, s: SinkShotSettings) -> Spreading:
@@ -184,10 +209,10 @@ def allocated(kernel: Array, share: Array, known: Array, passes: int) -> Array:
     return _to_one(kernel * v)
 
 
-def strangers(belongs: Array, rows: Rows, graph: Graph, s: SinkShotSettings) -> tuple[Array, Array]:
-    """Probability that each query belongs to none of the classes, on a scale estimated from the pool, and its weight.
+def strangers(belongs: Array, rows: Rows, graph: Graph, s: SinkShotSettings) -> tuple[Array, Array, Array]:
+    """Probability that each query belongs to none of the classes, on a scale estimated from the pool, and its weights.
 
-    Both are [R, 1, q]; the weight says how far a query moves class weights.
+    All are [R, 1, q]; the weights say how far a query counts, and how far it moves class weights.
 
     The evidence that a row belongs to a class is its cosine to that class plus its mean cosine to all classes, both
     after centring the pool and averaged over neighbours. It ranks the queries. How many of them are outliers is told by
@@ -207,11 +232,46 @@ def strangers(belongs: Array, rows: Rows, graph: Graph, s: SinkShotSettings) -> 
         between them. Where they are one lump, f decides.
     7.  moves = sigmoid((e - 2 (short - 0.25)) / 0.06). With few labels nothing is rejected, but a query far from all
         classes should not move their weights either, the less so the more outliers there may be.
+    8.  Where outliers are likely though not shown (`suspicion_of`), queries of less than usual evidence count for less:
+        weight = (1 - suspicion sigmoid((0.5 - standardised e) / 0.4))^(1/2), and moves = weight (moves + suspicion (1 -
+        moves)).
     """
     evidence, near, left_out = evidence_of(belongs, rows, graph, s)
     short, gap = shortfall(belongs, near, left_out, rows)
     unknown = rejected(evidence, share_of_strangers(belongs, near, short, gap, rows, s), s)
-    return unknown, sigmoid((evidence - s.wary * (short - s.wary_from)) / s.inlier)
+    moves = sigmoid((evidence - s.wary * (short - s.wary_from)) / s.inlier)
+    suspicion = suspicion_of(belongs, evidence, short, rows, s)
+    xp = array_namespace(suspicion)
+    weight = xp.sqrt(1.0 - suspicion * sigmoid((s.suspicion_below - standardised(evidence)) / s.suspicion_width))
+    return unknown, weight, weight * (moves + suspicion * (1.0 - moves))
+
+
+def suspicion_of(belongs: Array, evidence: Array, short: Array, rows: Rows, s: SinkShotSettings) -> Array:
+    """How likely it is that some queries are outliers, [R, 1, 1].
+
+    suspicion = sigmoid(30 (short - few - 0.85 mean of e - 0.77 unsure + 0.57)). Evidence is low where there are
+    outliers, but also where p is unsure. It fades in a large pool, in which every class has rows enough, with
+    the square of the rows over forty a class.
+    """
+    xp = array_namespace(belongs)
+    unsure = 1.0 - xp.sum(belongs * belongs, axis=(-2, -1), keepdims=True) / rows.queries
+    low = short - s.suspicion_few * labels_that_count(belongs, rows) - s.suspicion_unsure * unsure
+    low = low - s.suspicion_evidence * xp.mean(evidence, axis=-1, keepdims=True)
+    return s.suspicion_fade(belongs.shape[-2], rows.queries) * sigmoid(s.suspicion_slope * (low + s.suspicion_from))
+
+
+def labels_that_count(belongs: Array, rows: Rows) -> Array:
+    """One over the number of supports that a mean by class sizes depends on, [R, 1, 1]: sum of size^2 / shots."""
+    xp = array_namespace(belongs)
+    size = xp.mean(belongs, axis=-1, keepdims=True)  # [R, way, 1]
+    return xp.sum(size * size / xp.sum(rows.member, axis=-1, keepdims=True), axis=-2, keepdims=True)
+
+
+def standardised(evidence: Array) -> Array:
+    """Evidence [R, 1, q] less its mean, over its deviation."""
+    xp = array_namespace(evidence)
+    centred = evidence - xp.mean(evidence, axis=-1, keepdims=True)
+    return centred / xp.sqrt(at_least(xp.mean(centred * centred, axis=-1, keepdims=True), LEAST_VARIANCE))
 
 
 def evidence_of(belongs: Array, rows: Rows, graph: Graph, s: SinkShotSettings) -> tuple[Array, Array, Array]:
@@ -282,7 +342,7 @@ def share_of_strangers(belongs: Array, near: Array, short: Array, gap: Array, ro
     of_supports = near[..., : rows.supports]
     unsure = 1.0 - xp.sum(belongs * belongs, axis=(-2, -1), keepdims=True) / rows.queries
     attracted = xp.sum(size / (shots * xp.sqrt(shots)), axis=-2, keepdims=True)
-    few = xp.sum(size * size / shots, axis=-2, keepdims=True)
+    few = labels_that_count(belongs, rows)
     spread = xp.mean((of_supports - xp.mean(of_supports, axis=-1, keepdims=True)) ** 2, axis=-1, keepdims=True)
     error = xp.sqrt(few * spread * (rows.supports / max(rows.supports - 1, 1))) / gap
     offset = s.offset + error + s.offset_unsure * unsure * attracted + s.offset_few * few + s.offset_torn * unsure**8
@@ -298,9 +358,7 @@ def rejected(evidence: Array, part: Array, s: SinkShotSettings) -> Array:
     """
     xp = array_namespace(evidence)
     queries = evidence.shape[-1]
-    centred = evidence - xp.mean(evidence, axis=-1, keepdims=True)
-    width = xp.sqrt(at_least(xp.mean(centred * centred, axis=-1, keepdims=True), LEAST_VARIANCE))
-    standard = centred / width
+    standard = standardised(evidence)
     prior = xp.log(part / (1.0 - part))
     odds = 2.0 * (prior / PROBIT - standard)
     for _ in range(s.rounds):

@@ -79,6 +79,14 @@ class SinkShotSettings:
     most_strangers: float = 0.6
     wary: float = 2.0  # evidence at which rows stop moving the weights: this times ...
     wary_from: float = 0.25  # ... how far queries stand below supports, less this
+    suspicion_slope: float = 30.0  # log odds of outliers: this times how far queries stand below supports ...
+    suspicion_few: float = 1.0  # ... less this over the number of supports that count ...
+    suspicion_unsure: float = 0.77  # ... less this times how unsure p is ...
+    suspicion_evidence: float = 0.85  # ... less this times the mean evidence ...
+    suspicion_from: float = 0.57  # ... and this
+    suspicion_rows: float = 40.0  # queries over the classes, above which suspicion fades
+    suspicion_below: float = 0.5  # rows count for less below this evidence, in deviations from the mean, ...
+    suspicion_width: float = 0.4  # ... in a step of this width
     rounds: int = 8  # of the mixture
     least_within: float = 0.05  # variance of each kind of evidence, where that of both together is one
 
@@ -111,6 +119,10 @@ class SinkShotSettings:
         of_labels = np.clip((self.clusters - self.clusters_few / shots - dimension) / self.ramp, 0.0, 1.0)
         less = np.clip((self.surfaces - dimension) / (self.surfaces - self.only_surfaces), 0.0, 1.0)
         return of_labels, 1.0 - of_labels * less
+
+    def suspicion_fade(self, way: int, queries: int) -> float:
+        """What the suspicion of outliers is multiplied with in a pool of this size."""
+        return float(min(1.0, (self.suspicion_rows * way / max(queries, 1)) ** 2))
 
     def log_temperature(self, shots: float, way: int) -> float:
         """Part of the temperature's logarithm that the size of a task decides."""
