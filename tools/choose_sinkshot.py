@@ -344,7 +344,7 @@ constants: 0.0. A linear map of ten statistics of a class to its size lowers the
 After the last changes (whitening by base classes, [Wb](whitening-choice.md), and how strangers are counted) novel
 classes were evaluated once more, 10,000 episodes: [the table](guide/researcher.md). Before them they had been evaluated
 twice, with accuracies 0.3 to 0.6 lower; `bms-open` has 84.7 / 90.3 with strangers, CUB 87.5 / 93.0, so `sinkshot` is
-above it at 5 shots and 0.5 and 0.7 below at 1 shot. Against nearest class means
+above it at both shots. Against nearest class means
 (`python tools/compare_with_ncm.py data/banks/*_novel.safetensors`), 1,000 paired episodes in each of 1,344 cells (15
 banks; 1, 2, 5, 10 shots; 2, 5, 10, 20 ways; nine kinds of class sizes): two with a negative mean difference (-0.10 and
 -0.05), none below after Holm's correction. The table below predates these changes.
