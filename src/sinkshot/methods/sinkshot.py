@@ -241,7 +241,7 @@ def strangers(belongs: Array, rows: Rows, graph: Graph, s: SinkShotSettings) -> 
     unknown = rejected(evidence, share_of_strangers(belongs, near, short, gap, rows, s), s)
     moves = sigmoid((evidence - s.wary * (short - s.wary_from)) / s.inlier)
     suspicion = suspicion_of(belongs, evidence, short, rows, s)
-    xp = array_namespace(suspicion)
+    xp = array_namespace(evidence)
     weight = xp.sqrt(1.0 - suspicion * sigmoid((s.suspicion_below - standardised(evidence)) / s.suspicion_width))
     return unknown, weight, weight * (moves + suspicion * (1.0 - moves))
 
