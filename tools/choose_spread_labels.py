@@ -33,7 +33,7 @@ from sklearn.semi_supervised import LabelSpreading
 
 from sinkshot import FewShotClassifier, NearestClassMean, load, methods
 from sinkshot.calibration import Confidence
-from sinkshot.estimators.auto_chain import auto_chain, skewness
+from sinkshot.estimators.auto_chain import auto_chain, mean_skewness
 from sinkshot.methods._graph import neighbour_graph
 from sinkshot.methods._spread_labels import class_dimension
 from sinkshot.methods.algebra import rows_of
@@ -226,7 +226,7 @@ def power(kinds: Iterator[Kind], draws: int) -> None:
         for trial in kind.draws(draws):
             tasks = [task_of(trial, chain) for chain in ("PEMcE", "EMcE")]
             right = [np.asarray(solve(task, P).probabilities)[0].argmax(-1) == trial.truth for task in tasks]
-            found.append([100 * right[0].mean(), 100 * right[1].mean(), skewness(trial.features)])
+            found.append([100 * right[0].mean(), 100 * right[1].mean(), mean_skewness(trial.features)])
         with_power, without, skewed = np.mean(found, axis=0)
         lines.append([kind.name, f"{skewed:.2f}", f"{with_power:.2f}", f"{without:.2f}"])
         show(lines, ["features", "skewness", "PEMcE", "EMcE"])

@@ -42,8 +42,8 @@ classes of four backbones, of which one at a time was left out (1, 2 and 5 shots
 Dirichlet 2 and 0.7 against the protocol `open-set`), told pools with strangers from pools without them at one shot and
 five ways or more with AUROC 92 to 100 by these numbers, 85 to 98 without them. Its coefficients were rounded; slope,
 start, and how the weight enters were then compared on 500 to 2,000 episodes of each kind. In a large pool the suspicion
-fades: with 100 rows a class and Dirichlet 2 an early run lost 0.32 ± 0.36 points by it. Tried and left out: the weight in
-full for all uses of a row, or its fourth root for counts, which gains 0.2 on Dirichlet 0.7 and loses as much with
+fades: with 100 rows a class and Dirichlet 2 an early run lost 0.32 ± 0.36 points by it. Tried and left out: the weight
+in full for all uses of a row, or its fourth root for counts, which gains 0.2 on Dirichlet 0.7 and loses as much with
 strangers.
 
 Accuracy of the constants as they are, and differences to it by each change, points, {episodes} episodes of each kind,

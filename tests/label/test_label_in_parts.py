@@ -46,6 +46,16 @@ def made(folder: Path, labelled: int = 2, signed: bool = False) -> tuple[BankCon
     return bank, truth
 
 
+def test_the_chain_is_that_of_memory_for_features_that_are_not_skewed(tmp_path: Path) -> None:
+    bank, _ = made(tmp_path / "bank")
+    even = np.sqrt(np.sqrt(bank.features)).astype(np.float16).astype(np.float32)
+    parts.write(BankContent(even, bank.labels, NAMES, {}, {}), tmp_path / "even", store="float16", part_rows=800)
+    found = label(tmp_path / "even").answers
+    assert found is not None
+    assert found.model is not None
+    assert found.model.preprocess == FewShotClassifier().fit(even, bank.labels).preprocess_ == "EMcE"
+
+
 def in_order(folder: Path) -> Any:
     """The answers as one table, in the order of the rows."""
     return pandas.read_parquet(folder / "answers")

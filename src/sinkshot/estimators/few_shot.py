@@ -41,7 +41,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         A registered method, as `sinkshot methods` lists them.
     preprocess : str, default="auto"
         The chain of preprocessing steps, as in `PEME`. "auto" takes the method's own chain, without the power step P
-        if any feature is negative; `preprocess_` is the chain that was used.
+        if any feature is negative or features are hardly skewed; `preprocess_` is the chain that was used.
     unknown : float in (0, 1), optional
         For pools in which some rows belong to none of the classes. A row whose probability of belonging to no class is
         above this threshold is labelled -1, or "unknown" if labels are strings. Without it, every row gets a class.

@@ -174,7 +174,7 @@ class OutsiderRule:
         every = np.concatenate([codes, way + kinds_of(rows[: len(codes)], codes, rows[len(codes) : marked])])
         seen = np.asarray(chain.run(rows, chain.parse("McE" if centred else "E"), supports=marked, labels=every).x)
         task = Task(seen[None, :marked], every[None], seen[None, marked:], int(every.max()) + 1)
-        scores = scores_of(method, task, method.bind({}))
+        scores = method(task)  # as pools in parts are labelled
         belongs = np.concatenate([np.eye(task.way)[every], np.asarray(scores.probabilities[0])])
         head = fit_head(rows, belongs.astype(rows.dtype), belongs).head
         return cls(head, way, len(codes) / way)

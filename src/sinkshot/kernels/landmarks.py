@@ -7,10 +7,11 @@ its nearest landmarks and those to which it is nearer than the last of their own
 by none. Up to that size every row is a landmark. The size was chosen on blends of validation rows
 (`tools/choose_landmarks.py`); where there are many classes it grows with them.
 
-Repeated averages bring a landmark its own first guess back from its neighbours, which other rows are spared: on
-validation rows 0.3 to 0.5 points fewer landmarks are right, and they are 40 % of a pool of 100,000 but 1 % of one of
-five million. So what comes back is taken out again (`without_return`). How much that is, the diagonal of a polynomial
-of the graph, is estimated from averages of random signs, which are a function of the row's number alone.
+With repeated averages, part of a landmark's own first guess returns to it through its neighbours; other rows are not
+affected. On validation rows 0.3 to 0.5 points fewer landmarks are right (docs/scale.md), and they are 40 % of a pool of
+100,000 but 1 % of one of five million. So what comes back is taken out again (`without_return`). How much that is, the
+diagonal of a polynomial of the graph, is estimated from averages of random signs, which are a function of the row's
+number alone.
 """
 
 from __future__ import annotations

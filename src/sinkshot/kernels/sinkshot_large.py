@@ -191,7 +191,7 @@ class SomeRows(Sequence[Floats]):
         return block[own]
 
     def copied(self) -> list[Floats]:
-        """Return all blocks, in one piece of memory, which goes back as a whole."""
+        """Return all blocks, in one piece of memory, which is freed as a whole."""
         ends = np.cumsum([0, *(len(own) for _, own in self._taken)])
         block = self._taken[0][0]
         whole = np.empty((ends[-1], block.shape[1]), block.dtype)

@@ -65,6 +65,8 @@ def encode(
         if progress is not None:
             progress(already + bisect_right(todo, max((*rows, *faults))), len(items))
     cache.write()
+    if progress is not None:
+        progress(len(items), len(items))  # files at the end may be known or unreadable
     broken = {digests[i]: fault for i, fault in left_out.items() if digests[i] is not None}
     for i, digest in enumerate(digests):
         if digest is not None and digest not in found:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from sinkshot import methods, preprocess
 from sinkshot.errors import InputError
-from sinkshot.estimators.auto_chain import auto_chain
+from sinkshot.estimators.auto_chain import auto_chain, rows_looked_at
 from sinkshot.estimators.few_shot import FewShotClassifier
 from sinkshot.estimators.known_scores import fit_to_scores
 from sinkshot.foreign.folders import Folder, folder_at
@@ -153,8 +153,8 @@ def label_rows(
 
 
 def pool_of(rows: PartedRows, method: methods.Method, work: WorkFolder) -> PartedPool:
-    """Prepare the pool with the chain that suits its features: with a power if none is negative."""
-    spelled = auto_chain(method, np.zeros((1, 1)), has_base=False)
+    """Prepare the pool with the chain that suits its features, as in memory; negative ones may come late."""
+    spelled = auto_chain(method, rows.features[rows_looked_at(len(rows.labels))], has_base=False)
     try:
         return prepare_pool(rows.features, rows.labels, spelled, work)
     except preprocess.NegativeFeatureError:

@@ -120,9 +120,10 @@ def train(layer: Array, x: Array, member: Array, steps: int, lr: float, decay: f
 
         return linear(x, member, layer, decay=decay, least=least, lr=lr, steps=steps)
     if in_triton(x, member.shape[-2]):
-        from sinkshot.kernels.linear_triton import linear as on_gpu
+        from sinkshot.kernels import linear_triton
 
-        return on_gpu(x, member, layer, decay=decay, least=least, lr=lr, steps=steps)
+        if linear_triton.fits(*member.shape[-2:]):
+            return linear_triton.linear(x, member, layer, decay=decay, least=least, lr=lr, steps=steps)
 
     def gradient(w: Array) -> Array:
         miss = softmax(w @ xp.matrix_transpose(x), axis=-2) - member

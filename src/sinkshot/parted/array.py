@@ -298,7 +298,7 @@ def reduce(job: ReduceJob) -> list[Floats]:
 def read_rows(path: Path, width: int, begin: int, end: int, dtype: Any = np.float32) -> Floats:
     """Read rows [n, width] of a file of the run."""
     found = np.empty((end - begin, width), dtype)
-    with room_is_said(path.parent), path.open("rb", buffering=0) as file:
+    with room_is_said(path.parent), path.open("rb") as file:  # buffered, so that short reads go on
         file.seek(begin * width * found.itemsize)
         if found.size and file.readinto(found.data.cast("B")) != found.nbytes:
             raise OSError(errno.EIO, f"{path.name} is truncated")
