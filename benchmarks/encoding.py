@@ -1,15 +1,15 @@
 """Speed of `label`'s encoding: all of it (reading, decoding, network, cache) beside the network alone.
 
-    python benchmarks/encoding.py [--images 256] [--side 96 320 640 1600] [--rounds 3]
+    python benchmarks/encoding.py [--images 256] [--side 96 320 640 1600 | --folder PHOTOS] [--rounds 3]
 
-Made JPEG files of `side` x 3/4 `side` pixels go through EfficientNet-Lite0. Each round times, one after the other, the
-network alone on decoded images (onnxruntime, each core with images of its own, one by one, and all cores on one batch)
-and the whole pipeline into an empty cache; rates are images a second, the best of the rounds; each round is compared
-with the faster network. The network's share of the CPU time holds on a busy machine as well. The same network in torch
-is timed once, where it is installed. Memory is the growth of the peak while the whole pipeline runs over all files, and
-over a quarter of them. The profile is the CPU time of an image on one core: in the network, from its file to pixels for
-the network, and for decoding alone at an eighth of its size in grey, which is hardly more than entropy decoding, so no
-reader of JPEGs takes less. Prints one JSON object.
+Made JPEG files of `side` x 3/4 `side` pixels, or your own images, go through EfficientNet-Lite0. Each round times, one
+after the other, the network alone on decoded images (onnxruntime, each core with images of its own, one by one, and all
+cores on one batch) and the whole pipeline into an empty cache; rates are images a second, the best of the rounds; each
+round is compared with the faster network. The network's share of the CPU time holds on a busy machine as well. The same
+network in torch is timed once, where it is installed. Memory is the growth of the peak while the whole pipeline runs
+over all files, and over a quarter of them. The profile is the CPU time of an image on one core: in the network, from
+its file to pixels for the network, and for decoding alone at an eighth of its size in grey, which is hardly more than
+entropy decoding, so no reader of JPEGs takes less. Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -189,15 +189,21 @@ def profile(items: Items, encoder: Encoder, pixels: Any) -> dict[str, float]:
     }
 
 
-def measured(encoder: Encoder, side: int, count: int, rounds: int) -> dict[str, Any]:
-    """Return images a second of the whole pipeline beside the network alone, and memory, for files of one size."""
+def measured(encoder: Encoder, images_of: int | Path, most: int, rounds: int) -> dict[str, Any]:
+    """Return images a second of the whole pipeline beside the network alone, and memory.
+
+    Images are `most` made ones of a size, or as many of a folder.
+    """
     assert encoder.images is not None
-    pixels = np.random.default_rng(1).integers(0, 256, (count, encoder.images.size, encoder.images.size, 3), np.uint8)
     shared, size = by_shared_batches(encoder), BATCH["image"]
     rates: dict[str, list[float]] = {"by cores": [], "shared": [], "whole": []}
     with tempfile.TemporaryDirectory() as name:
-        make(Path(name), count, side)
-        items = images.read(Path(name))
+        if isinstance(images_of, int):
+            make(Path(name), most, images_of)
+        items = images.read(Path(name) if isinstance(images_of, int) else images_of)
+        items = items.only(np.arange(len(items)) < min(most, len(items) // size * size))
+        count, side = len(items), encoder.images.size
+        pixels = np.random.default_rng(1).integers(0, 256, (count, side, side, 3), np.uint8)
         encoder.encode(pixels[:size])
         shared(pixels[:size])
         whole_road(items.only(np.arange(count) < size), encoder)
@@ -217,7 +223,7 @@ def measured(encoder: Encoder, side: int, count: int, rounds: int) -> dict[str, 
         }
     alone = [max(pair) for pair in zip(rates["by cores"], rates["shared"], strict=True)]
     return {
-        "pixels": [side, 3 * side // 4],
+        "pixels": [images_of, 3 * images_of // 4] if isinstance(images_of, int) else str(images_of),
         "images": count,
         "network_per_second_a_batch_per_core": max(rates["by cores"]),
         "network_per_second_shared_batches": max(rates["shared"]),
@@ -234,6 +240,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--images", type=int, default=256)
     arguments.add_argument("--side", type=int, nargs="+", default=[96, 320, 640, 1600])
+    arguments.add_argument("--folder", type=Path, help="images of your own, in place of made ones")
     arguments.add_argument("--rounds", type=int, default=3)
     given = arguments.parse_args()
     encoder, size = load("efficientnet-lite0", "image"), BATCH["image"]
@@ -243,7 +250,8 @@ def main() -> None:
     if (torch_run := by_torch(encoder)) is not None:
         told["largest_difference_to_torch"] = float(np.abs(torch_run(batch) - encoder.encode(batch)).max())
         told["torch_per_second"] = 4 * size / network_alone(torch_run, batch, 4 * size)
-    told["sizes"] = [measured(encoder, side, given.images // size * size, given.rounds) for side in given.side]
+    of = given.side if given.folder is None else [given.folder]
+    told["sizes"] = [measured(encoder, each, given.images // size * size, given.rounds) for each in of]
     print(json.dumps(told, indent=2))
 
 
