@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,15 +20,21 @@ from sinkshot.foreign.folders import folder_at
 from sinkshot.formats.part_files import write_part
 from sinkshot.formats.parts import part_name, write_index
 from sinkshot.progress import ProgressReporter
+from sinkshot.threads import in_order
 
 BLOCK = 10_000  # rows made at once, each with a generator of its own
+
+
+def classes_of(draw: np.random.Generator, way: int, count: int) -> np.ndarray:
+    """Return the classes of a block, the first that its generator draws."""
+    return draw.integers(way, size=count)
 
 
 def blends(bank: sinkshot.FeatureBank, number: int, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the rows of a block, float32 [count, d], and their classes."""
     draw = np.random.default_rng([seed, number])
     way = int(bank.labels.max()) + 1
-    classes = draw.integers(way, size=count)
+    classes = classes_of(draw, way, count)
     order = np.argsort(bank.labels, kind="stable")
     starts = np.searchsorted(bank.labels[order], np.arange(way + 1))
     sizes = np.diff(starts)[classes]
@@ -37,28 +44,33 @@ def blends(bank: sinkshot.FeatureBank, number: int, count: int, seed: int) -> tu
     return share * bank.features[first] + (1 - share) * bank.features[second], classes
 
 
-def make(bank: sinkshot.FeatureBank, out: Path, rows: int, shots: int, part_rows: int, seed: int) -> None:
-    """Write the pool, and true classes to `out` with -classes.npy at its end."""
-    folder = folder_at(out)
-    truth = np.empty(rows, np.int16)
-    given = np.zeros(int(bank.labels.max()) + 1, np.int64)
+def make(
+    bank: sinkshot.FeatureBank, out: Path, rows: int, shots: int, part_rows: int, seed: int, threads: int = 1
+) -> None:
+    """Write the pool, and true classes to `out` with -classes.npy at its end; threads change nothing but the time."""
+    folder, way = folder_at(out), int(bank.labels.max()) + 1
+    truth = np.concatenate(
+        [
+            classes_of(np.random.default_rng([seed, at // BLOCK]), way, min(BLOCK, rows - at))
+            for at in range(0, rows, BLOCK)
+        ]
+    ).astype(np.int16)
+    labels = np.full(rows, -1)
+    for code in range(way):
+        labels[np.flatnonzero(truth == code)[:shots]] = code
+
+    def written(begin: int) -> Any:
+        end = min(begin + part_rows, rows)
+        made = [blends(bank, at // BLOCK, min(BLOCK, rows - at), seed)[0] for at in range(begin, end, BLOCK)]
+        return write_part(folder, part_name(begin // part_rows), np.concatenate(made), labels[begin:end], "float16")
+
     parts = []
     with ProgressReporter() as progress:
         bar = progress.bar("making rows")
-        for begin in range(0, rows, part_rows):
-            count = min(part_rows, rows - begin)
-            made = [blends(bank, at // BLOCK, min(BLOCK, rows - at), seed) for at in range(begin, begin + count, BLOCK)]
-            classes = np.concatenate([found[1] for found in made])
-            truth[begin : begin + count] = classes
-            labels = np.full(count, -1)
-            for row in np.flatnonzero(given[classes] < shots):
-                if given[classes[row]] < shots:
-                    labels[row] = classes[row]
-                    given[classes[row]] += 1
-            features = np.concatenate([found[0] for found in made])
-            parts.append(write_part(folder, part_name(len(parts)), features, labels, "float16"))
-            bar(begin + count, rows)
-    names = bank.class_names or tuple(str(number) for number in range(len(given)))
+        for part in in_order(written, range(0, rows, part_rows), threads):
+            parts.append(part)
+            bar(min(len(parts) * part_rows, rows), rows)
+    names = bank.class_names or tuple(str(number) for number in range(way))
     meta = {"made by": f"tools/make_large_pool.py --rows {rows} --shots {shots} --seed {seed}"}
     write_index(folder, parts, width=bank.features.shape[1], store="float16", class_names=names, meta=meta, base={})
     np.save(out.with_name(f"{out.name}-classes.npy"), truth)

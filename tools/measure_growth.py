@@ -16,7 +16,6 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ from make_large_pool import make
 import sinkshot
 from sinkshot.kernels import landmarks
 from sinkshot.label.in_parts import label_rows, rows_of_bank
-from sinkshot.threads import LIMIT
+from sinkshot.threads import LIMIT, available
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
 FEW_LANDMARKS = 10_000  # for weak growth
@@ -42,7 +41,7 @@ def pool_of(folder: Path, rows: int) -> str:
     """Make a pool of `rows` rows, in parts of 10,000, unless it exists."""
     path = folder / f"pool-{rows}"
     if not path.exists():
-        make(sinkshot.load("cifar-fs_wrn-28-10_novel"), path, rows, 5, 10_000, 0)
+        make(sinkshot.load("cifar-fs_wrn-28-10_novel"), path, rows, 5, 10_000, 0, available())
     return str(path)
 
 
@@ -145,8 +144,8 @@ def main() -> None:
     if max(counts) > (os.cpu_count() or 1):
         print(f"this machine has {os.cpu_count()} cores", file=sys.stderr)
     pools = {WARMING, asked.rows, *(asked.each * workers for workers in counts)} - {0}
-    with ProcessPoolExecutor(min(len(pools), os.cpu_count() or 1)) as makers:
-        list(makers.map(partial(pool_of, folder), sorted(pools, reverse=True)))
+    for rows in pools:
+        pool_of(folder, rows)
     for images in {48, asked.images, *(asked.images // 16 * workers for workers in counts)} if asked.images else ():
         photos_of(folder, images)
     for workers in reversed(counts):  # the quickest first: a limit of time cuts the others

@@ -5,6 +5,7 @@ arrays are in parts (`PartedArray`). What is computed row by row stays an expres
 a sum is one pass over the parts, on threads, processes or a cluster, that returns small arrays. So the same function
 runs on a pool in memory and on one in parts.
 
+    direct_lines  connections to workers, for short passes
     work_folder   where a run keeps its files, and who works on the parts
     array         arrays in parts and their namespace, which follows the array API
     pool          a bank in parts, preprocessed and sorted into cells of similar rows

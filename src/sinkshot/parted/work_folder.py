@@ -18,14 +18,15 @@ from typing import Any, TypeVar
 
 from sinkshot.errors import InputError
 from sinkshot.foreign.limits import amount
+from sinkshot.parted.direct_lines import DirectLines
 from sinkshot.threads import ONE_BLAS_THREAD, cores, in_order
-from sinkshot.workers import crew, each, keep_freed_memory, package_version, together
+from sinkshot.workers import crew, each, keep_freed_memory, package_version
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 Progress = Callable[[str, int, int], None]  # what is being done, parts done, parts in all
 SMALL = 4 << 20  # bytes that one thread reads faster than several threads can be woken
-MEDIUM = 128 << 20  # bytes that one core of this process reads faster than work can be sent to workers
+MEDIUM = 16 << 20  # bytes that threads of this process read faster than work can be sent to workers
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,7 @@ class WorkFolder:
 
     def __init__(self, path: Path, client: Any, progress: Progress | None = None) -> None:
         self.path, self.client = path, client
+        self._lines = None if client is None else DirectLines(client)
         self._progress = progress or (lambda *_: None)
         self._numbers = count()
         self.seconds: dict[str, float] = {}  # spent in each kind of pass
@@ -79,7 +81,7 @@ class WorkFolder:
     @property
     def workers(self) -> int:
         """How many jobs run at the same time."""
-        return cores() if self.client is None else max(1, len(self.client.nthreads()))
+        return cores() if self._lines is None else max(1, len(self._lines.workers()))
 
     def map(
         self, function: Callable[[Job], Result], jobs: Sequence[Job], *, shown: str = "", size: int | None = None
@@ -92,12 +94,13 @@ class WorkFolder:
         began = time.monotonic()
         if size is not None and size <= SMALL:
             results = [function(job) for job in jobs]
-        elif not shown and (self.client is None or (size is not None and size <= MEDIUM * cores())):
+        elif not shown and (self.client is None or (size is not None and size <= MEDIUM)):
             results = list(map(function, jobs) if cores() == 1 else self._threads.map(function, jobs))
         elif self.client is None:
             results = list(self._told(shown, in_order(function, jobs, cores()), len(jobs)))
         elif not shown:
-            results = together(self.client, _OnWorker(function), jobs)
+            assert self._lines is not None
+            results = self._lines.map(_OnWorker(function), jobs)
         else:
             found = each(self.client, _Numbered(function), list(enumerate(jobs)))
             numbered = dict(pair for _, pair in self._told(shown, found, len(jobs)))
@@ -112,7 +115,9 @@ class WorkFolder:
         return ThreadPoolExecutor(cores())
 
     def close(self) -> None:
-        """End the threads."""
+        """End the threads, and hang up on workers."""
+        if self._lines is not None:
+            self._lines.close()
         if "_threads" in self.__dict__:
             self._threads.shutdown()
 
