@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sqlite3
 from contextlib import closing
@@ -50,18 +51,18 @@ def test_a_cached_digest_of_another_kind_is_computed_again(tmp_path, value):
     image = tmp_path / "x.png"
     image.write_bytes(b"x")
     with cache(tmp_path / "features.sqlite") as kept:
-        digest = kept.of_file(image)
+        digest, _ = kept.of_file(image)
     path = changed(tmp_path / "features.sqlite", ("update files set item = ?", (value,)))
     with cache(path) as kept:
         assert kept.unchanged([image]) == [None]
-        assert kept.of_file(image) == digest
+        assert kept.of_file(image) == (digest, image.read_bytes())
 
 
 def test_a_digest_is_kept_until_the_file_changes(tmp_path):
     image, other = tmp_path / "x.png", tmp_path / "y.png"
     image.write_bytes(b"x")
     with cache(tmp_path / "features.sqlite") as kept:
-        digest = kept.of_file(image)
+        digest, _ = kept.of_file(image)
     with cache(tmp_path / "features.sqlite") as kept:
         assert kept.unchanged([other, image]) == [None, digest]
         image.write_bytes(b"longer")
@@ -145,3 +146,12 @@ def test_only_regular_files_are_databases(tmp_path, make):
     for open_it in (cache, Store):
         with pytest.raises(InputError, match=r"features\.sqlite"):
             open_it(tmp_path / "features.sqlite")
+
+
+def test_the_content_of_a_small_file_comes_with_its_digest(tmp_path):
+    small, large = tmp_path / "small.png", tmp_path / "large.png"
+    small.write_bytes(b"x")
+    large.write_bytes(b"x" * ((1 << 20) + 1))
+    with cache(tmp_path / "features.sqlite") as kept:
+        assert kept.of_file(small) == (hashlib.sha256(b"x").digest(), b"x")
+        assert kept.of_file(large) == (hashlib.sha256(large.read_bytes()).digest(), None)

@@ -8,6 +8,8 @@ import zlib
 import numpy as np
 import pytest
 from bounds import bounded
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 from sinkshot.backbones import datasets
@@ -145,3 +147,8 @@ def test_a_large_image_takes_little_more_memory_than_its_pixels(monkeypatch):
     monkeypatch.setattr(images, "_STRIP", 1 << 16)
     with bounded(16 << 20):
         assert images.as_seen(Image.new("I;16", (2_000, 2_000), 40_000)).getpixel((9, 9)) == (155, 155, 155)
+
+
+@given(st.lists(st.sampled_from([b"\xff", b"\xda", b"\x00", b"\xff\xda"]), max_size=40).map(b"".join))
+def test_scans_are_counted_as_bytes_are(content):
+    assert pictures._scans(content) == content.count(b"\xff\xda")

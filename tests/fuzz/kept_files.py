@@ -49,7 +49,7 @@ def cached(path: Path) -> object:
     image = path.with_name("x.png")
     image.write_bytes(IMAGE)
     with FeatureCache(path, "encoder", 2) as cache:
-        items = [cache.unchanged([image])[0] or cache.of_file(image), of_text("a"), of_text("b")]
+        items = [cache.unchanged([image])[0] or cache.of_file(image)[0], of_text("a"), of_text("b")]
         cache.add(items[1:], FEATURES[:2])
         cache.write()
         return cache.known(items)

@@ -11,6 +11,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+import numpy as np
+
 from sinkshot.errors import InputError, unknown_name
 from sinkshot.foreign.files import opened, size_of
 from sinkshot.foreign.limits import IMAGE, PIXELS, SCANS, amount, max_memory
@@ -31,6 +33,8 @@ VARIABLE = "SINKSHOT_IMAGE_FORMATS"  # environment variable, set by --image-form
 _BYTES_PER_PIXEL = 8  # as stored, and in three colours
 _LARGE = 1 << 22  # pixels from which images are decoded one at a time
 _JPEG, _SCAN = b"\xff\xd8", b"\xff\xda"  # the beginning of a file, and of a scan
+_PAIR = np.dtype("<u2")  # two bytes as one number
+_SCAN_PAIR = int.from_bytes(_SCAN, "little")
 _BLOCK = 1 << 20
 _one_at_a_time = threading.Lock()
 
@@ -94,11 +98,19 @@ def _must_have_few_scans(file: BinaryIO) -> None:
     count, before = 0, file.read(2)
     if before == _JPEG:
         while (part := file.read(_BLOCK)) and count <= SCANS.value:
-            count += part.count(_SCAN) + (before[-1:] + part[:1]).count(_SCAN)
+            count += _scans(part) + (before[-1:] + part[:1]).count(_SCAN)
             before = part
     file.seek(0)
     if count > SCANS.value:
         raise InputError(f"it has more than {SCANS.value} scans; save it again as an ordinary JPEG")
+
+
+def _scans(part: bytes) -> int:
+    """Count the beginnings of scans, in pairs of bytes from 0 and from 1: faster than `bytes.count`."""
+    return sum(
+        int(np.count_nonzero(np.frombuffer(part, _PAIR, (len(part) - start) // 2, start) == _SCAN_PAIR))
+        for start in range(min(2, len(part) - 1))
+    )
 
 
 @contextmanager

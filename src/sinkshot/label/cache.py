@@ -72,18 +72,20 @@ class FeatureCache:
                 digests[i] = kept[key][1]
         return digests
 
-    def of_file(self, path: Path) -> Digest:
-        """Read a file and return the digest of its content; `write` keeps it."""
-        facts = path.stat()
+    def of_file(self, path: Path) -> tuple[Digest, bytes | None]:
+        """Read a file and return the digest of its content, which `write` keeps, and the content of a small file."""
+        content = None
         with opened(path) as file:
+            facts = os.fstat(file.fileno())
             if facts.st_size <= _SMALL:
-                digest = hashlib.sha256(file.read()).digest()
+                content = file.read(facts.st_size)
+                digest = hashlib.sha256(content).digest()
             else:
                 digest = hashlib.file_digest(file, "sha256").digest()  # type: ignore[arg-type]
         self._read.append((_key(path), facts.st_size, facts.st_mtime_ns, digest))
         if len(self._read) >= _AT_ONCE:
             self.write()
-        return digest
+        return digest, content
 
     def known(self, items: Sequence[Digest]) -> dict[Digest, NDArray[np.float32]]:
         """Return the cached features, by digest."""

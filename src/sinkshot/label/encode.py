@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from io import BytesIO
 from itertools import islice
 from typing import Any
 
@@ -52,8 +53,9 @@ def encode(
     left_out: dict[int, LeftOut] = {}
     if progress is not None:
         progress(already, len(items))
-    unlike, since = _unlike(items, todo, cache, digests, found, left_out), 0
-    for rows, features, faults in _batches(items, unlike, len(todo), encoder):
+    contents: dict[int, bytes] = {}
+    unlike, since = _unlike(items, todo, cache, digests, found, left_out, contents), 0
+    for rows, features, faults in _batches(items, unlike, len(todo), encoder, contents):
         left_out.update(faults)
         keys = [digest for i in rows if (digest := digests[i]) is not None]
         found.update(zip(keys, features, strict=True))
@@ -89,19 +91,21 @@ def _unlike(
     digests: list[Digest | None],
     found: dict[Digest, NDArray[np.float32]],
     left_out: dict[int, LeftOut],
+    contents: dict[int, bytes],
 ) -> Iterator[int]:
     """Yield the items to encode: the first of twins, and none whose features are known.
 
     Files are read for their digests only when their turn comes, while others are encoded. New digests, features that
-    turn out to be cached, and files that cannot be read are entered into the last three arguments.
+    turn out to be cached, files that cannot be read, and the contents of small files that are to be encoded are entered
+    into the last four arguments.
     """
     taken: set[Digest] = set()
     for at in range(0, len(todo), _READ_AHEAD):
-        part, fresh = todo[at : at + _READ_AHEAD], []
+        part, fresh, read = todo[at : at + _READ_AHEAD], [], {}
         for i in part:
             if digests[i] is None:
                 try:
-                    digests[i] = cache.of_file(items.paths[i])
+                    digests[i], read[i] = cache.of_file(items.paths[i])
                     fresh.append(digests[i])
                 except (OSError, InputError) as error:
                     left_out[i] = LeftOut(items.names[i], reason(error))
@@ -110,6 +114,8 @@ def _unlike(
             digest = digests[i]
             if digest is not None and digest not in found and digest not in taken:
                 taken.add(digest)
+                if (content := read.pop(i, None)) is not None:
+                    contents[i] = content
                 yield i
 
 
@@ -120,8 +126,10 @@ def _parts(todo: Iterator[int], count: int, size: int, threads: int) -> Iterator
         yield part
 
 
-def _batches(items: Items, todo: Iterator[int], count: int, encoder: Encoder) -> Iterator[Encoded]:
-    """Encode items, at most `count`, in batches.
+def _batches(
+    items: Items, todo: Iterator[int], count: int, encoder: Encoder, contents: dict[int, bytes]
+) -> Iterator[Encoded]:
+    """Encode items, at most `count`, in batches. Contents of files that have been read are taken out of `contents`.
 
     Images are decoded in threads. If the encoder takes small batches on one core each, they are encoded there too;
     otherwise one batch is encoded on all cores while the next ones are decoded.
@@ -142,7 +150,9 @@ def _batches(items: Items, todo: Iterator[int], count: int, encoder: Encoder) ->
         rows, pixels, faults = [], [], {}
         for i in part:
             try:
-                with picture(items.paths[i]) as image, room_for(image.width * image.height):
+                content = contents.pop(i, None)
+                source = items.paths[i] if content is None else BytesIO(content)
+                with picture(source) as image, room_for(image.width * image.height):
                     pixels.append(shape.prepared(image))
                 rows.append(i)
             except Exception as error:  # Pillow's decoders raise almost anything at a damaged file
