@@ -39,6 +39,10 @@ ALLOWED = {  # what a module reads with, and what it reads
     "methods/references.py": ("*.read_text", "a file of the package"),
     "parted/array.py": ("*.open", "arrays of the run in its own work folder"),
     "parted/cells.py": ("np.load", "arrays of the run in its own work folder"),
+    "parted/direct_lines.py": (
+        "pickle.loads",
+        "jobs and results between the command and workers that were shown its token",
+    ),
     "parted/graph.py": ("np.fromfile", "np.memmap", "arrays of the run in its own work folder"),
     "parted/neighbours.py": ("np.fromfile", "np.load", "arrays of the run in its own work folder"),
     "report/figures/svg.py": ("ET.fromstring", "what matplotlib has just drawn"),

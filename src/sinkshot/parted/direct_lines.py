@@ -45,7 +45,7 @@ _ALIVE = {
 
 
 @dataclass(frozen=True)
-class Line:
+class WorkerLine:
     """A connection to a worker."""
 
     worker: str
@@ -57,7 +57,7 @@ class DirectLines:
 
     def __init__(self, client: Any) -> None:
         self.client = client
-        self._lines: list[Line] = []
+        self._lines: list[WorkerLine] = []
         self._tried: set[str] = set()  # workers at the last attempt to connect
         self._looked, self._there = float("-inf"), set[str]()
 
@@ -113,9 +113,9 @@ class DirectLines:
             except OSError:
                 continue
             _tune(connection)
-            self._lines.append(Line(worker, connection))
+            self._lines.append(WorkerLine(worker, connection))
 
-    def _send(self, line: Line, message: bytes, first: int, last: int) -> bool:
+    def _send(self, line: WorkerLine, message: bytes, first: int, last: int) -> bool:
         try:
             line.connection.sendall(_HEAD.pack(len(message), first, last))
             line.connection.sendall(message)
@@ -124,7 +124,7 @@ class DirectLines:
             return False
         return True
 
-    def _receive(self, line: Line) -> list[Any] | None:
+    def _receive(self, line: WorkerLine) -> list[Any] | None:
         """Return the results of a worker, or None if it was lost or one of its jobs failed."""
         try:
             message = _read_message(line.connection)
@@ -136,7 +136,7 @@ class DirectLines:
         results: list[Any] | None = pickle.loads(message[2])
         return results
 
-    def _drop(self, line: Line) -> None:
+    def _drop(self, line: WorkerLine) -> None:
         line.connection.close()
         self._lines.remove(line)
         self._tried, self._looked = set(), float("-inf")  # connect again before the next pass
