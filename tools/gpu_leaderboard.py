@@ -1,16 +1,15 @@
 """Measure the leaderboard on a GPU within a time limit, and say what each method cost.
 
-    python tools/gpu_leaderboard.py --out gpu-report --workers 12 --minutes 15
+    python tools/gpu_leaderboard.py --out gpu-report --probe --minutes 15
 
-All registered methods, 10,000 episodes, the four banks of `BANKS`, balanced, Dirichlet and open set. Several processes
-share the GPU, since the work between two kernels, drawing and storing, is done on the CPU. A task is a cell of the
-table, or a few thousand episodes of a slow one. A process stays with its method, so that kernels are compiled once, and
-then takes the method with the most work left, by the times in docs/methods.json: slow methods begin first, in several
-processes each (`--method-workers`), and what is left at the end is divisible, so that no process waits for another.
+All registered methods, 10,000 episodes, the four banks of `BANKS`, balanced, Dirichlet and open set. With `--probe`,
+the first 1,000 episodes of one bank come before all others: they tell what a method costs, and are not measured again.
+Cheap methods come first (by OUT/probe.json, if it is there), so that running out of time costs slow ones alone; a few
+processes begin with the slowest. Several processes share the GPU, since the work between two kernels, drawing and
+storing, is done on the CPU.
 
-A method that fails or takes too long is reported, and the others go on. Results are kept chunk by chunk in
-OUT/results.sqlite: the same command continues, also after a kill, and OUT/calls.json adds up the time of all calls.
-OUT/cells.csv, OUT/summary.json and, where matplotlib is installed, a report show what is done.
+A method that fails or takes too long is reported, and the others go on. Results are kept in OUT/results.sqlite: the
+same command continues. OUT/cells.csv, OUT/summary.json and, where matplotlib is installed, a report show what is done.
 """
 
 from __future__ import annotations
@@ -38,12 +37,11 @@ from sinkshot.report import export
 from sinkshot.report.studies import write_report
 from sinkshot.studies import parse
 from sinkshot.studies.catalogue import Catalogue
-from sinkshot.studies.chunks import Chunk, compute, missing_chunks
+from sinkshot.studies.chunks import CHUNK
 from sinkshot.studies.expand import expand
-from sinkshot.studies.resolve import ResolvedCell, resolve
 from sinkshot.studies.run import RunResult, run
 from sinkshot.studies.store import Store
-from sinkshot.studies.study import BankKey, Cell, Sheet, Study
+from sinkshot.studies.study import BankKey, Sheet, Study
 from sinkshot.threads import LIMIT, available
 
 BANKS = (
@@ -54,41 +52,26 @@ BANKS = (
 )
 
 
-COSTS = Path(__file__).parent.parent / "docs" / "methods.json"
-UNKNOWN = 0.01  # seconds of an episode, where no run has told
-TASK_SECONDS = 20.0  # of a task, about, beside others: the most that a process waits for at the end
-
-
 @dataclass(frozen=True)
 class Task:
-    """Episodes `first` to `first + count - 1` of a cell; a process does one task at a time."""
+    """Episodes of a method on a bank, under all protocols; a process does one at a time."""
 
-    cell: Cell
-    first: int
-    count: int
-    cost: float  # seconds, about
-
-    @property
-    def method(self) -> str:
-        """The method, which a process keeps to while there is work."""
-        return self.cell.method
-
-    @property
-    def size(self) -> tuple[str, str, int]:
-        """Tasks with the same use the same memory."""
-        return self.method, self.cell.recipe.protocol, self.cell.recipe.shot
+    method: str
+    bank: BankKey
+    episodes: int
 
     def __str__(self) -> str:
-        recipe, last = self.cell.recipe, self.first + self.count
-        return f"{self.method} on {self.cell.bank}, {recipe.protocol} {recipe.shot}-shot, {self.first:,} to {last:,}"
+        return f"{self.method} on {self.bank}, {self.episodes:,} episodes"
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of a task: the seconds of its process, or why it failed."""
+    """What became of a task: the seconds of its process, what could not be measured, or why it failed."""
 
     seconds: float = 0.0
+    missing: tuple[str, ...] = ()
     error: str = ""
+    late: bool = False
 
 
 @dataclass(frozen=True)
@@ -121,73 +104,11 @@ def chosen(study: Study, wanted: Iterable[tuple[str, BankKey]]) -> Study:
     return replace(study, sheets=tuple(sheet for sheet in map(cut, study.sheets) if sheet.rows))
 
 
-def measured(wanted: Iterable[tuple[str, BankKey]], episodes: int, where: Where) -> RunResult:
-    """Read what the store has of methods on banks; what it lacks is measured in this process."""
+def measure(wanted: Iterable[tuple[str, BankKey]], episodes: int, where: Where) -> RunResult:
+    """Measure methods on banks in this process, or read what the store has of them."""
     study = chosen(expanded(episodes), wanted)
-    how = {"workers": 1, "device": where.device, "command": "python tools/gpu_leaderboard.py"}
+    how = {"workers": 1, "device": where.device, "command": "python tools/gpu_leaderboard.py --probe"}
     return run([study], Catalogue(), opened(where.store), **how)
-
-
-@cache
-def resolved(method: str, bank: BankKey, episodes: int, device: str) -> tuple[dict[Cell, ResolvedCell], list[str]]:
-    """Return the cells of a method on a bank with all settings decided, and what cannot be measured."""
-    return resolve([chosen(expanded(episodes), [(method, bank)])], Catalogue(), device, on_cluster=False)
-
-
-def known_costs() -> dict[tuple[str, str, str], float]:
-    """Return the seconds of an episode by method, sheet and column, as docs/methods.json has them."""
-    if not COSTS.is_file():
-        return {}
-    sheets = json.loads(COSTS.read_text(encoding="utf-8"))["sheets"].items()
-    return {
-        (method, sheet, column): value["ms"] / 1000
-        for sheet, rows in sheets
-        for method, columns in rows.items()
-        for column, value in columns.items()
-        if value.get("ms")
-    }
-
-
-def tasks_of(methods: Iterable[str], episodes: int, where: Where) -> tuple[list[Task], list[str]]:
-    """Return what the store lacks of some methods, and what cannot be measured."""
-    costs, tasks, notes, store = known_costs(), [], [], opened(where.store)
-    study = expanded(episodes)
-    seconds: dict[Cell, float] = {}  # of an episode
-    for sheet in study.sheets:
-        for row in sheet.rows:
-            for column, entry in zip(sheet.columns, row.entries, strict=True):
-                cost = entry.cell and costs.get((entry.cell.method, sheet.label, f"{column.group} {column.label}"))
-                if entry.cell and cost:
-                    seconds[entry.cell] = cost
-    for method in methods:
-        for bank in BANKS:
-            cells, missing = resolved(method, bank, episodes, where.device)
-            notes += missing
-            for cell, found in cells.items():
-                cost, lacking = seconds.get(cell, UNKNOWN), missing_chunks(found, store.present(found))
-                tasks += [Task(cell, first, count, cost * count) for first, count in parts(lacking, cost)]
-    return tasks, notes
-
-
-def parts(chunks: list[Chunk], cost: float) -> Iterator[tuple[int, int]]:
-    """Join neighbouring chunks to parts (first, count) that take about `TASK_SECONDS` at most, or are one chunk."""
-    first = count = 0
-    for chunk in chunks:
-        if count and (chunk.first != first + count or cost * (count + chunk.count) > TASK_SECONDS):
-            yield first, count
-            count = 0
-        first, count = (first, count + chunk.count) if count else (chunk.first, chunk.count)
-    if count:
-        yield first, count
-
-
-def do(task: Task, episodes: int, where: Where) -> None:
-    """Compute the chunks of a task and store each when it is done."""
-    cells, _ = resolved(task.method, task.cell.bank, episodes, where.device)
-    found, store = cells[task.cell], opened(where.store)
-    for chunk in missing_chunks(found, store.present(found)):
-        if task.first <= chunk.first < task.first + task.count:
-            store.add(found, chunk.first, compute(chunk))
 
 
 @cache
@@ -215,6 +136,7 @@ class Lane:
     pipe: Connection
     task: Task
     begin: float
+    slow: bool = False  # whether its task is from the slow end
 
     def end(self) -> None:
         """Kill the process; what it stored stays."""
@@ -223,25 +145,23 @@ class Lane:
         self.pipe.close()
 
 
-def serve(pipe: Connection, where: Where, episodes: int) -> None:
+def serve(pipe: Connection, where: Where) -> None:
     """Do tasks, in a process of their own, until one fails or nobody sends any."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    before = None
     while True:
         try:
             task: Task = pipe.recv()
         except EOFError:
             return
-        if before not in (None, task.size):
-            _free_memory()
-        before, begin = task.size, time.monotonic()
+        begin = time.monotonic()
         try:
-            do(task, episodes, where)
+            outcome = measure([(task.method, task.bank)], task.episodes, where)
         except Exception as error:
             traceback.print_exc()  # and end: an error may leave the GPU unusable to this process
             pipe.send(Answer(time.monotonic() - begin, error=f"{type(error).__name__}: {str(error).splitlines()[0]}"))
             return
-        pipe.send(Answer(time.monotonic() - begin))
+        pipe.send(Answer(time.monotonic() - begin, tuple(outcome.missing)))
+        _free_memory()
 
 
 def _free_memory() -> None:
@@ -251,52 +171,21 @@ def _free_memory() -> None:
         torch.cuda.empty_cache()
 
 
-class Waiting:
-    """Tasks that no process has begun, by method."""
-
-    def __init__(self, tasks: Iterable[Task]) -> None:
-        self.tasks: dict[str, deque[Task]] = {}
-        for task in tasks:
-            self.tasks.setdefault(task.method, deque()).append(task)
-        self.left = Counter({name: sum(task.cost for task in tasks) for name, tasks in self.tasks.items()})
-
-    def __len__(self) -> int:
-        return sum(map(len, self.tasks.values()))
-
-    def drop(self, method: str) -> int:
-        """Forget the tasks of a method; return how many there were."""
-        return len(self.tasks.pop(method, ()))
-
-    def take(self, busy: Counter[str], most: int, before: str = "") -> Task:
-        """Take a task for a process: of the method it had `before`, or the one with the most left for each process.
-
-        `busy` has the processes of each method, at most `most` while others have work.
-        """
-        if before not in self.tasks or busy[before] >= most:
-            free = [name for name in self.tasks if busy[name] < most] or list(self.tasks)
-            before = max(free, key=lambda name: self.left[name] / (1 + busy[name]))
-        task = self.tasks[before].popleft()
-        self.left[before] -= task.cost
-        if not self.tasks[before]:
-            del self.tasks[before]
-        return task
-
-
 @dataclass
 class Board:
     """Does tasks in several processes, until all are done or time is up."""
 
     where: Where
-    episodes: int
     lanes: int
     deadline: float
-    method_lanes: int = 3  # of them for one method, while others have work
+    slow_lanes: int = 0  # of them take the slowest tasks first, so that the GPU has work while others draw and store
     begin: float = field(default_factory=time.monotonic)
     failed: dict[str, str] = field(default_factory=dict)  # methods, and why
+    notes: dict[str, None] = field(default_factory=dict)  # what cannot be measured, each once
 
-    def work(self, tasks: Iterable[Task], limit: float) -> None:
-        """Do tasks; a method of which one fails or takes more than `limit` seconds is given up."""
-        waiting, busy, idle = Waiting(tasks), list[Lane](), list[Lane]()
+    def work(self, tasks: Iterable[Task], limit: float) -> Iterator[tuple[Task, Answer]]:
+        """Yield tasks and their answers; a method whose task fails or takes more than `limit` seconds is given up."""
+        waiting, busy, idle = deque(tasks), list[Lane](), list[Lane]()
         total, done = len(waiting), 0
         try:
             while waiting or busy:
@@ -308,27 +197,26 @@ class Board:
                     busy.remove(lane)
                     answer = self._received(lane, lane.pipe in ready, limit)
                     done += 1
+                    self._tell(lane.task, answer, f"{done} of {total}")
                     if answer.error:
                         lane.end()
                         self.failed[lane.task.method] = answer.error
-                        done += waiting.drop(lane.task.method)
                     else:
                         idle.append(lane)
-                    self._tell(lane.task, answer, f"{done} of {total}")
+                    yield lane.task, answer
         finally:
-            for lane in (*busy, *idle):
-                lane.process.kill()
             for lane in (*busy, *idle):
                 lane.end()
 
-    def _fill(self, waiting: Waiting, idle: list[Lane], busy: list[Lane]) -> None:
-        """Give tasks to free processes."""
+    def _fill(self, waiting: deque[Task], idle: list[Lane], busy: list[Lane]) -> None:
+        """Give tasks to free processes; those of methods that have failed are dropped."""
         while len(busy) < self.lanes and waiting:
-            lane = idle.pop() if idle else None
-            methods = Counter(lane.task.method for lane in busy)
-            task = waiting.take(methods, self.method_lanes, lane.task.method if lane else "")
-            lane = lane or self._start(task)
-            lane.task, lane.begin = task, time.monotonic()
+            slow = sum(lane.slow for lane in busy) < self.slow_lanes
+            task = waiting.pop() if slow else waiting.popleft()
+            if task.method in self.failed:
+                continue
+            lane = idle.pop() if idle else self._start(task)
+            lane.task, lane.begin, lane.slow = task, time.monotonic(), slow
             with suppress(OSError):  # if it has died, its answer will tell
                 lane.pipe.send(task)
             busy.append(lane)
@@ -336,7 +224,7 @@ class Board:
     def _start(self, task: Task) -> Lane:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        process = context.Process(target=serve, args=(theirs, self.where, self.episodes), daemon=True)
+        process = context.Process(target=serve, args=(theirs, self.where), daemon=True)
         process.start()
         theirs.close()
         return Lane(process, ours, task, time.monotonic())
@@ -349,7 +237,7 @@ class Board:
     def _received(lane: Lane, ready: bool, limit: float) -> Answer:
         took = time.monotonic() - lane.begin
         if not ready:
-            return Answer(took, error=f"not done after {limit:.0f} s")
+            return Answer(took, error=f"not done after {limit:.0f} s", late=True)
         try:
             answer: Answer = lane.pipe.recv()
         except (EOFError, OSError):
@@ -360,58 +248,55 @@ class Board:
     def _tell(self, task: Task, answer: Answer, count: str) -> None:
         now = f"[{time.monotonic() - self.begin:5.0f} s]"
         print(f"{now} {count}: {task}: {answer.error or f'{answer.seconds:.1f} s'}", flush=True)
+        for note in answer.missing:
+            if note not in self.notes:
+                print(f"{now} note: {note}", flush=True)
+                self.notes[note] = None
 
 
 # --- the run --------------------------------------------------------------------------------------------------------
 
 
-def finished(methods: Iterable[str], episodes: int, where: Where) -> list[tuple[str, BankKey]]:
-    """Return the methods and banks of which the store has all that can be measured."""
-    store = opened(where.store)
+def probe(board: Board, methods: list[str], limit: float) -> dict[str, float]:
+    """Measure the first episodes of each method on one bank; return what they cost.
 
-    def whole(method: str, bank: BankKey) -> bool:
-        cells, _ = resolved(method, bank, episodes, where.device)
-        return not any(missing_chunks(found, store.present(found)) for found in cells.values())
-
-    return [(method, bank) for method in methods for bank in BANKS if whole(method, bank)]
-
-
-def add_call(board: Board, took: float) -> list[dict[str, float]]:
-    """Add this call to those that OUT has seen, and return them all."""
-    file = board.where.out / "calls.json"
-    calls: list[dict[str, float]] = json.loads(file.read_text()) if file.is_file() else []
-    calls.append({"seconds": round(took, 1), "processes": board.lanes})
-    file.write_text(json.dumps(calls, indent=1) + "\n")
-    return calls
+    A method that takes too long here is not given up: it is measured last.
+    """
+    answers = list(board.work([Task(name, BANKS[0], CHUNK) for name in methods], limit))
+    reached = [(task.method, task.bank) for task, answer in answers if not answer.error]
+    known = dict(seconds_of(measure(reached, CHUNK, board.where)).most_common())
+    for task, answer in answers:
+        if answer.late:
+            known[task.method] = 1000 * limit
+            del board.failed[task.method]
+    (board.where.out / "probe.json").write_text(json.dumps(known, indent=1) + "\n")
+    return known
 
 
-def conclude(board: Board, methods: list[str], notes: list[str], took: float) -> None:
+def conclude(board: Board, pairs: list[tuple[str, BankKey]], methods: list[str], episodes: int) -> None:
     """Write what is finished, and print what each method cost and what became of it."""
-    out, episodes, calls = board.where.out, board.episodes, add_call(board, took)
-    pairs = finished(methods, episodes, board.where)
-    outcome = measured(pairs, episodes, board.where)
+    out, took = board.where.out, time.monotonic() - board.begin
+    outcome = measure(pairs, episodes, board.where)
     export.write_csv(out / "cells.csv", export.flat(outcome.studies, outcome.results))
     spent, banks = seconds_of(outcome), Counter(method for method, _ in pairs)
-    print(f"\n{took:.0f} s, with {board.lanes} processes on the GPU; seconds of processes by method:")
+    print(f"\n{took:.0f} s in all, with {board.lanes} processes on the GPU; seconds of processes by method:")
     for name in sorted(methods, key=lambda name: -spent[name]):
         state = board.failed.get(name) or ("" if banks[name] == len(BANKS) else "not finished")
         print(f"  {name:<26} {spent[name]:8.1f} s  {banks[name]} of {len(BANKS)} banks  {state}")
     whole = [name for name in methods if banks[name] == len(BANKS)]
-    seconds = sum(call["seconds"] for call in calls)
     summary = {
-        "seconds": round(seconds, 1),
-        "calls": calls,
+        "seconds": round(took, 1),
+        "processes": board.lanes,
         "episodes": episodes,
         "finished": whole,
         "failed": board.failed,
         "unfinished": [name for name in methods if name not in whole and name not in board.failed],
         "slowest": max(spent, key=lambda name: spent[name], default=None),
         "method_seconds": {name: round(seconds, 1) for name, seconds in spent.most_common()},
-        "notes": notes,
+        "notes": list(board.notes),
     }
     (out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
     print(f"{len(whole)} of {len(methods)} methods are finished; slowest: {summary['slowest']}")
-    print("in all calls: " + " + ".join(f"{call['seconds']:.0f}" for call in calls) + f" = {seconds:.0f} s")
     if importlib.util.find_spec("matplotlib") is None:
         print(f"numbers: {out / 'cells.csv'} (no matplotlib here, so no report)", flush=True)
     else:
@@ -420,27 +305,38 @@ def conclude(board: Board, methods: list[str], notes: list[str], took: float) ->
 
 def main() -> None:
     """Measure, print and write the report."""
-    begin = time.monotonic()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("gpu-report"))
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--episodes", type=int, default=10_000)
-    parser.add_argument("--minutes", type=float, default=15.0, help="for the measuring in this call")
-    parser.add_argument("--task-minutes", type=float, default=15.0, help="for a task, before its method is given up")
-    parser.add_argument("--workers", type=int, default=12, help="processes that share the GPU")
-    parser.add_argument("--method-workers", type=int, default=3, help="of these for one method, while others have work")
+    parser.add_argument("--minutes", type=float, default=15.0, help="for the measuring, the probe included")
+    parser.add_argument("--method-minutes", type=float, default=15.0, help="for a method on a bank")
+    parser.add_argument("--probe", action="store_true", help="first find out what each method costs")
+    parser.add_argument("--probe-seconds", type=float, default=100.0, help="for the probe of a method")
+    parser.add_argument("--workers", type=int, default=6, help="processes that share the GPU")
+    parser.add_argument("--slow-workers", type=int, default=2, help="of these, the ones that begin with slow methods")
     parser.add_argument("--methods", nargs="+", default=sorted(METHODS), choices=sorted(METHODS), metavar="NAME")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", LIMIT):  # of the processes that are started below
         os.environ[name] = str(max(1, available() // args.workers))
-    where, deadline = Where(args.out, args.device), begin + 60 * args.minutes
-    board = Board(where, args.episodes, args.workers, deadline, args.method_workers, begin)
-    tasks, notes = tasks_of(args.methods, args.episodes, where)
-    for note in dict.fromkeys(notes):
-        print(f"note: {note}", flush=True)
-    board.work(tasks, 60 * args.task_minutes)
-    conclude(board, args.methods, list(dict.fromkeys(notes)), time.monotonic() - begin)
+    deadline = time.monotonic() + 60 * args.minutes
+    board = Board(Where(args.out, args.device), args.workers, deadline, args.slow_workers)
+    stored = args.out / "probe.json"
+    known: dict[str, float] = json.loads(stored.read_text()) if stored.is_file() else {}
+    if args.probe:
+        known = probe(board, args.methods, args.probe_seconds)
+        least = (
+            sum(cost for cost in known.values() if cost < 1000 * args.probe_seconds)
+            * len(BANKS)
+            * args.episodes
+            / CHUNK
+        )
+        print(f"the whole will take about {least:.0f} s of processes, {least / args.workers:.0f} s if they share well")
+    order = sorted(args.methods, key=lambda name: (known.get(name, 0.0), name))
+    tasks = [Task(name, bank, args.episodes) for name in order if name not in board.failed for bank in BANKS]
+    answers = board.work(tasks, 60 * args.method_minutes)
+    conclude(board, [(task.method, task.bank) for task, answer in answers if not answer.error], order, args.episodes)
     sys.exit(1 if board.failed else 0)
 
 

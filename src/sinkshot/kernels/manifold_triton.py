@@ -32,10 +32,10 @@ def fits(way: int, rows: int) -> bool:
     return way < MOST_WAYS and way + rows <= MOST_ROWS
 
 
-def _grid(like: Tensor, some: int = SOME) -> tuple[tuple[int], dict[str, int]]:
+def _grid(like: Tensor, some: int = SOME) -> tuple[tuple[int, int], dict[str, int]]:
     episodes, total = like.shape[0], like.shape[-1]
     every = triton.next_power_of_2(total)
-    return (episodes * triton.cdiv(total, some),), {"SOME": some, "ALL": every, "num_warps": 4 if every <= 128 else 8}
+    return (episodes, triton.cdiv(total, some)), {"SOME": some, "ALL": every, "num_warps": 4 if every <= 128 else 8}
 
 
 def padded(episodes: int, total: int, like: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ def correct(
     """
     total, stride = _extent(strong)
     sizes = {"SOME": _TALL, "ALL": max(16, triton.next_power_of_2(total)), "num_warps": 4}
-    grid, strides = (len(strong) * triton.cdiv(total, _TALL),), (1, stride) if turned else (stride, 1)
+    grid, strides = (len(strong), triton.cdiv(total, _TALL)), (1, stride) if turned else (stride, 1)
     own = total * MOST_WAYS if len(right) > 1 else 0
     _rest[grid](strong, root, solution, right, own, rest, total, stride, *strides, half, **sizes)
     _add[grid](inverse, rest, solution, total, stride, *strides, **sizes)
@@ -127,24 +127,14 @@ def move(
 # --- on the device ----------------------------------------------------------------------------------------------------
 
 
-@triton.jit
-def _where(total, SOME: tl.constexpr):
-    """The episode of this program, and which of its parts of SOME rows.
-
-    Programs of one episode follow each other, so that what one reads by columns is in the cache for the next.
-    """
-    parts = tl.cdiv(total, SOME)
-    return (tl.program_id(0) // parts).to(tl.int64), tl.program_id(0) % parts
-
-
 @triton.jit(do_not_specialize=["way", "k"])
 def _choose(width, distances, scales, chosen, total, stride, way, k, SOME: tl.constexpr, ALL: tl.constexpr):
     """The k-th smallest of a row's width * distance is found bit by bit: positive floats are ordered as integers are.
 
     Mostly the neighbours are those that `chosen` has from the step before, which takes one look to see.
     """
-    number, part = _where(total, SOME)
-    i, j = part * SOME + tl.arange(0, SOME), tl.arange(0, ALL)
+    number = tl.program_id(0).to(tl.int64)
+    i, j = tl.program_id(1) * SOME + tl.arange(0, SOME), tl.arange(0, ALL)
     inside = (i < total)[:, None] & (j < total)[None, :]
     place = number * total * stride + i[:, None] * stride + j[None, :]
     apart = tl.load(width + place, mask=inside, other=0.0) * tl.load(distances + place, mask=inside, other=0.0)
@@ -171,8 +161,8 @@ def _choose(width, distances, scales, chosen, total, stride, way, k, SOME: tl.co
 
 @triton.jit
 def _link(chosen, strength, strong, root, total, stride, SOME: tl.constexpr, ALL: tl.constexpr):
-    number, part = _where(total, SOME)
-    i, j = part * SOME + tl.arange(0, SOME), tl.arange(0, ALL)
+    number = tl.program_id(0).to(tl.int64)
+    i, j = tl.program_id(1) * SOME + tl.arange(0, SOME), tl.arange(0, ALL)
     inside = (i < total)[:, None] & (j < total)[None, :]
     first = number * total * stride
     place, turned = first + i[:, None] * stride + j[None, :], first + j[None, :] * stride + i[:, None]
@@ -200,13 +190,13 @@ def _rest(
     ALL: tl.constexpr,
 ):
     """What the solution leaves of the right side, in some rows."""
-    number, part = _where(total, SOME)
-    i, j = part * SOME + tl.arange(0, SOME), tl.arange(0, ALL)
+    number = tl.program_id(0).to(tl.int64)
+    i, j = tl.program_id(1) * SOME + tl.arange(0, SOME), tl.arange(0, ALL)
     state = number * total * _WAYS
     inside = (i < total)[:, None] & (j < total)[None, :]
-    pairs = tl.load(strong + number * total * stride + i[:, None] * along + j[None, :] * across, mask=inside, other=0.0)
+    part = tl.load(strong + number * total * stride + i[:, None] * along + j[None, :] * across, mask=inside, other=0.0)
     root = tl.load(roots + number * total + j, mask=j < total, other=0.0)[:, None].to(tl.float64)
-    passed = tl.dot(pairs.to(tl.float64), root * _state(solution + state, j, total), out_dtype=tl.float64)
+    passed = tl.dot(part.to(tl.float64), root * _state(solution + state, j, total), out_dtype=tl.float64)
     root = tl.load(roots + number * total + i, mask=i < total, other=0.0)[:, None].to(tl.float64)
     left = _state(right + number * own, i, total) - _state(solution + state, i, total) + passed * (half * root)
     _keep(rest + state, i, total, left)
@@ -215,14 +205,12 @@ def _rest(
 @triton.jit
 def _add(inverse, rest, solution, total, stride, along, across, SOME: tl.constexpr, ALL: tl.constexpr):
     """Add to the solution what the old inverse makes of the rest, in some rows."""
-    number, part = _where(total, SOME)
-    i, j = part * SOME + tl.arange(0, SOME), tl.arange(0, ALL)
+    number = tl.program_id(0).to(tl.int64)
+    i, j = tl.program_id(1) * SOME + tl.arange(0, SOME), tl.arange(0, ALL)
     state = number * total * _WAYS
     inside = (i < total)[:, None] & (j < total)[None, :]
-    pairs = tl.load(
-        inverse + number * total * stride + i[:, None] * along + j[None, :] * across, mask=inside, other=0.0
-    )
-    more = tl.dot(pairs.to(tl.float64), _state(rest + state, j, total), out_dtype=tl.float64)
+    part = tl.load(inverse + number * total * stride + i[:, None] * along + j[None, :] * across, mask=inside, other=0.0)
+    more = tl.dot(part.to(tl.float64), _state(rest + state, j, total), out_dtype=tl.float64)
     _keep(solution + state, i, total, _state(solution + state, i, total) + more)
 
 
@@ -316,8 +304,8 @@ def _move(
     ALL: tl.constexpr,
 ):
     """Names as in `sinkshot.kernels.manifold_torch`."""
-    number, part = _where(total, SOME)
-    i, j = part * SOME + tl.arange(0, SOME), tl.arange(0, ALL)
+    number = tl.program_id(0).to(tl.int64)
+    i, j = tl.program_id(1) * SOME + tl.arange(0, SOME), tl.arange(0, ALL)
     inside = (i < total)[:, None] & (j < total)[None, :]
     first = number * total * stride
     place, turned = first + i[:, None] * stride + j[None, :], first + j[None, :] * stride + i[:, None]
@@ -342,7 +330,7 @@ def _move(
     count = tl.load(step)
     rate, scale = tl.load(rates + 2 * count), tl.load(rates + 2 * count + 1)
     w = tl.load(width + place, mask=inside, other=0.0)
-    tl.store(sums + number * tl.cdiv(total, SOME) + part, tl.sum(tl.sum(by_width * w, 1), 0))
+    tl.store(sums + number * tl.num_programs(1) + tl.program_id(1), tl.sum(tl.sum(by_width * w, 1), 0))
     near_centre = inside & (j < WAY)[None, :]
     tl.store(towards + number * total * WAY + i[:, None] * WAY + j[None, :], by_exponent * w, mask=near_centre)
     _adam(width, width_mean, width_square, place, inside, w, by_width, rate, scale)
