@@ -19,7 +19,9 @@ Floats = NDArray[np.floating[Any]]
 NEIGHBOURS = 10  # nearest rows of the pool used for a new row
 CHECKED = 5  # unlabelled rows nearest to a labelled one; ten reach beyond small classes
 MOST_REFERENCES = 5_000  # rows of the pool that are kept
-MOST_DOUBT = 0.15  # largest mean over labelled rows; pools with many strangers may be above it
+MOST_DOUBT = 0.4
+"""Largest mean over the neighbours of labelled rows. Some of these are strangers where half of the pool is; with 0.15,
+half of what the method would reject was kept: docs/unknown-choice.md."""
 USUAL_DOUBT = 0.03  # what a larger mean is lowered to
 _RIDGE = 1.0  # pseudo-rows that pull a slope to zero
 _FEW = 128  # labelled rows compared with a whole pool at once
@@ -81,12 +83,16 @@ def fit_unknown_head(rows: Floats, cosines: Floats, unknown: Floats) -> UnknownH
 
 
 def trusted_by_labels(
-    rows: Floats, unknown: Floats, labelled: NDArray[np.bool_], candidates: NDArray[np.int32] | None = None
+    rows: Floats,
+    unknown: Floats,
+    labelled: NDArray[np.bool_],
+    candidates: NDArray[np.int32] | None = None,
+    most_doubt: float = MOST_DOUBT,
 ) -> Floats:
     """Return `unknown` [n], lowered if it would reject the labelled rows too.
 
     Labelled rows belong to a class, so the unlabelled rows nearest to them should have low values. If their mean is
-    above `MOST_DOUBT`, the scale of `unknown` is wrong, not the labels: its log odds are lowered until the mean is
+    above `most_doubt`, the scale of `unknown` is wrong, not the labels: its log odds are lowered until the mean is
     `USUAL_DOUBT`. The order of the rows does not change. `candidates` [n, k] are the nearest of all rows, if known, as
     seen from their mean, nearest first.
     """
@@ -95,7 +101,7 @@ def trusted_by_labels(
     if not wanted or not labelled.any():
         return unknown
     near = _nearest_in_pool(rows, labelled, wanted, candidates)  # [l, wanted], numbers of rows
-    shift = shift_by_labels(unknown[near])
+    shift = shift_by_labels(unknown[near], most_doubt)
     if not shift:
         return unknown
     weaker = unknown.copy()
@@ -103,9 +109,9 @@ def trusted_by_labels(
     return weaker
 
 
-def shift_by_labels(of_neighbours: Floats) -> float:
+def shift_by_labels(of_neighbours: Floats, most_doubt: float = MOST_DOUBT) -> float:
     """Return by how much log odds of being unknown are to be lowered, from those of the labelled rows' neighbours."""
-    if not of_neighbours.size or of_neighbours.mean() <= MOST_DOUBT:
+    if not of_neighbours.size or of_neighbours.mean() <= most_doubt:
         return 0.0
     odds = logit(of_neighbours)
     low, high = 0.0, 2 * _LOGIT_LIMIT
