@@ -71,6 +71,11 @@ def test_centroids_and_edges_move_as_in_the_readable_code(alpha, rows, shots, k)
         off = np.abs(a.cpu().numpy() - b.numpy())
         assert np.median(off) < 1e-7
         assert off.max() < 5e-5  # Adam turns the rounding of a slope near zero into a step
+    for array in (ours.width, ours.strength, ours.chosen, ours.strong, ours.inverse, *ours.moments):
+        total, stride = array.shape[-1], array.stride(1)
+        assert stride > total
+        whole = array.as_strided((2, total, stride), (total * stride, stride, 1))
+        assert not whole[..., total:].any()  # kernels read and write it with the rest
 
 
 @runs
