@@ -20,7 +20,7 @@ from sinkshot.settings.tim import TIMSettings
 
 SOME = 4  # rows of an episode in a program: few, so that a multiprocessor holds several
 _TALL, _DEEP = 64, 32  # rows, and columns at a time, where tensor cores multiply
-_TILE, _MOVERS = 32, 4  # rows and columns of a tile that is moved together with its mirror image, and its warps
+_TILE, _MOVERS = 16, 2  # rows and columns of a tile that is moved together with its mirror image, and its warps
 _WAYS = tl.constexpr(MOST_WAYS)
 _EPSILON = tl.constexpr(MANIFOLD_EPSILON)
 _ALIGNED = 16  # numbers
