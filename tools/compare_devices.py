@@ -2,12 +2,14 @@
 
     python tools/compare_devices.py                               # all methods on cuda, a minute on 16 cores
     python tools/compare_devices.py --device cpu --engine torch   # the same code of torch, where there is no GPU
+    python tools/compare_devices.py --float64 --methods adaptive-manifold    # with digits to spare on both devices
     python tools/compare_devices.py --rounded --methods adaptive-manifold    # how many labels rounding alone changes
 
 Every method labels the same episodes of the bundled bank by the engine that "auto" picks on each device: balanced
 1-shot, Dirichlet 5-shot, open set 5-shot. At least 99.9 % of its labels must be equal; the exit status is 1 where
-fewer are, or where a method fails. With `--rounded` both sides are computed in float64 by the readable code on torch,
-on the CPU; they differ only in that one side's rows are rounded to float32. Two devices cannot agree better than that.
+fewer are, or where a method fails. With `--float64` both devices run the methods on torch, with rows and arithmetic in
+float64. With `--rounded` both sides are computed so on the CPU; they differ only in that one side's rows are rounded to
+float32. Two devices that compute in float32 cannot agree better than that.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import multiprocessing
 import os
 import sys
 import time
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +37,7 @@ from sinkshot.task import Task
 from sinkshot.threads import LIMIT, available
 
 BANK = "cifar-fs_wrn-28-10"
-LEAST, ROUNDED = 0.999, "rounded"
+LEAST, FLOAT64, ROUNDED = 0.999, "float64", "rounded"
 COLUMNS = (("balanced", 1), ("dirichlet", 5), ("open-set", 5))
 
 
@@ -66,8 +68,10 @@ def labels_of(name: str, recipe: Recipe, engine: str, device: str) -> tuple[NDAr
     return np.concatenate(found), chosen.name, time.perf_counter() - begin
 
 
-def labels_in_float64(name: str, recipe: Recipe, kind: type[np.floating[Any]]) -> NDArray[np.intp]:
-    """Return the most probable class of each query in float64, from rows that are preprocessed in `kind`."""
+def labels_in_float64(
+    name: str, recipe: Recipe, kind: type[np.floating[Any]], device: str = "cpu"
+) -> tuple[NDArray[np.intp], float]:
+    """Return the most probable class of each query and seconds, in float64, from rows preprocessed in `kind`."""
     import torch
 
     bank, base = sinkshot.load(f"{BANK}_novel"), sinkshot.load(f"{BANK}_base")
@@ -76,19 +80,31 @@ def labels_in_float64(name: str, recipe: Recipe, kind: type[np.floating[Any]]) -
     rows = bank.features.astype(kind)
     task = Task(rows[drawn.support], drawn.support_labels, rows[drawn.query], recipe.way, base)
     done = preprocess.apply(task, preprocess.spell(job.steps), bank.base)
-    support, labels, query = (torch.from_numpy(np.asarray(a)) for a in (done.support, done.labels, done.query))
-    found = job.method.function(Task(support.double(), labels, query.double(), recipe.way, job.base), **job.hyper)
-    return to_numpy(found.probabilities).argmax(axis=-1)
+    given = (done.support.astype(np.float64), done.labels, done.query.astype(np.float64))
+    support, labels, query = (torch.from_numpy(np.asarray(a)).to(device) for a in given)
+    parts = min(available(), recipe.episodes) if device == "cpu" else 1
+
+    def answered(part: NDArray[np.intp]) -> NDArray[np.intp]:
+        torch.set_num_threads(1 if parts > 1 else available())  # of this thread
+        here = torch.from_numpy(part).to(device)
+        task = Task(support[here], labels[here], query[here], recipe.way, job.base)
+        return to_numpy(job.method.function(task, **job.hyper).probabilities).argmax(axis=-1)
+
+    begin = time.perf_counter()
+    with ThreadPoolExecutor(parts) as pool:
+        found = list(pool.map(answered, np.array_split(np.arange(recipe.episodes), parts)))
+    return np.concatenate(found), time.perf_counter() - begin
 
 
 def compared(name: str, episodes: int, engine: str, device: str) -> Compared:
-    """Label the same queries on both devices; the engine "rounded" compares float64 with rounded rows instead."""
+    """Label the same queries on both devices; see above for the engines "float64" and "rounded"."""
     equal, count, engines, here, there = [], [], set(), 0.0, 0.0
     for protocol, shot in COLUMNS:
         recipe = Recipe(protocol=protocol, shot=max(shot, METHODS[name].least_shots), episodes=episodes)
-        if engine == ROUNDED:
-            ours, theirs = (labels_in_float64(name, recipe, kind) for kind in (np.float64, np.float32))
-            seconds, used, took = 0.0, "float64", 0.0
+        if engine in (FLOAT64, ROUNDED):
+            other = (np.float64, device) if engine == FLOAT64 else (np.float32, "cpu")
+            (ours, seconds), used = labels_in_float64(name, recipe, np.float64), "float64"
+            theirs, took = labels_in_float64(name, recipe, *other)
         else:
             ours, _, seconds = labels_of(name, recipe, "auto", "cpu")
             theirs, used, took = labels_of(name, recipe, engine, device)
@@ -113,6 +129,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     how_to = parser.add_mutually_exclusive_group()
     how_to.add_argument("--engine", default="auto")
+    how_to.add_argument("--float64", dest="engine", action="store_const", const=FLOAT64, help="see above")
     how_to.add_argument("--rounded", dest="engine", action="store_const", const=ROUNDED, help="see above")
     parser.add_argument("--episodes", type=int, default=20)
     parser.add_argument("--workers", type=int, default=max(1, available() // 2))

@@ -1,12 +1,12 @@
 """Measure the leaderboard on a GPU within a time limit, and say what each method cost.
 
-    python tools/gpu_leaderboard.py --out gpu-report --probe --minutes 15
+    python tools/gpu_leaderboard.py --out gpu-report --minutes 15
 
-All registered methods, 10,000 episodes, the four banks of `BANKS`, balanced, Dirichlet and open set. With `--probe`,
-the first 1,000 episodes of one bank come before all others: they tell what a method costs, and are not measured again.
-Cheap methods come first (by OUT/probe.json, if it is there), so that running out of time costs slow ones alone; a few
-processes begin with the slowest. Several processes share the GPU, since the work between two kernels, drawing and
-storing, is done on the CPU.
+All registered methods, 10,000 episodes, the four banks of `BANKS`, balanced, Dirichlet and open set. Cheap methods come
+first, so that running out of time costs slow ones alone; a few processes begin with the slowest. What a method costs is
+read from docs/methods.json; with `--probe`, the first 1,000 episodes of one bank come before all others and tell it,
+and are not measured again. Several processes share the GPU, since the work between two kernels, drawing and storing, is
+done on the CPU.
 
 A method that fails or takes too long is reported, and the others go on. Results are kept in OUT/results.sqlite: the
 same command continues. OUT/cells.csv, OUT/summary.json and, where matplotlib is installed, a report show what is done.
@@ -44,6 +44,7 @@ from sinkshot.studies.store import Store
 from sinkshot.studies.study import BankKey, Sheet, Study
 from sinkshot.threads import LIMIT, available
 
+COSTS = Path(__file__).parents[1] / "docs" / "methods.json"
 BANKS = (
     BankKey("cifar-fs", ("wrn-28-10",)),
     BankKey("cifar-fs", ("resnet18",)),
@@ -123,6 +124,17 @@ def seconds_of(outcome: RunResult) -> Counter[str]:
     for stored in {id(stored): stored for stored in outcome.results.values()}.values():
         spent[stored.method] += stored.seconds["total"]
     return spent
+
+
+def known_costs() -> dict[str, float]:
+    """Return milliseconds of methods, one episode of each column, by the run that docs/methods.json is of."""
+    if not COSTS.is_file():
+        return {}
+    spent: Counter[str] = Counter()
+    for rows in json.loads(COSTS.read_text(encoding="utf-8"))["sheets"].values():
+        for method, columns in rows.items():
+            spent[method] += sum(value.get("ms", 0.0) for value in columns.values())
+    return dict(spent)
 
 
 # --- processes ------------------------------------------------------------------------------------------------------
@@ -269,7 +281,6 @@ def probe(board: Board, methods: list[str], limit: float) -> dict[str, float]:
         if answer.late:
             known[task.method] = 1000 * limit
             del board.failed[task.method]
-    (board.where.out / "probe.json").write_text(json.dumps(known, indent=1) + "\n")
     return known
 
 
@@ -322,8 +333,7 @@ def main() -> None:
         os.environ[name] = str(max(1, available() // args.workers))
     deadline = time.monotonic() + 60 * args.minutes
     board = Board(Where(args.out, args.device), args.workers, deadline, args.slow_workers)
-    stored = args.out / "probe.json"
-    known: dict[str, float] = json.loads(stored.read_text()) if stored.is_file() else {}
+    known = known_costs()
     if args.probe:
         known = probe(board, args.methods, args.probe_seconds)
         least = (

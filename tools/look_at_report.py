@@ -25,6 +25,13 @@ WIDER = """width => [...document.querySelectorAll('main *, header *')]
     .filter(one => !one.closest('.scroll, svg, pre') && one.getBoundingClientRect().right > width + 0.5)
     .map(one => one.outerHTML.slice(0, 120))"""
 
+TORN = """() => document.querySelectorAll('.unseen').forEach(one => one.hidden = true)
+    ?? [...document.querySelectorAll('td')].filter(cell => {
+        const text = document.createRange();
+        text.selectNodeContents(cell);
+        return text.getBoundingClientRect().right > cell.getBoundingClientRect().right + 1;
+    }).map(cell => cell.textContent.replace(/\\s+/g, ' '))"""  # text that reaches into the next cell
+
 
 def opened(browser: Browser, file: Path, width: int, faults: list[str]) -> Any:
     """Open the page in a window of this width; what goes wrong is added to `faults`."""
@@ -46,6 +53,7 @@ def look(browser: Browser, file: Path, out: Path) -> list[str]:
         page.screenshot(path=out / f"{width}.png", full_page=True)
         page.evaluate("document.querySelectorAll('details').forEach(part => part.open = true)")
         faults += [f"{width} px: wider than the screen: {one}" for one in page.evaluate(WIDER, width)[:5]]
+        faults += [f"{width} px: wider than its cell: {one}" for one in page.evaluate(TORN)[:5]]
     page = opened(browser, file, PAPER, faults)
     page.emulate_media(media="print")
     if (wide := page.evaluate("document.documentElement.scrollWidth")) > PAPER:

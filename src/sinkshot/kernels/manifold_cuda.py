@@ -44,7 +44,7 @@ class ManifoldOnGPU(Manifold):
         self.sides = torch.zeros((episodes, 2, MOST_WAYS, stride), dtype=torch.float64, device=x.device)
         self.apart = x.new_empty((episodes, self.way, self.way))
         self.towards = x.new_zeros((episodes, total, self.way))
-        self.parts = x.new_zeros((episodes, -(-total // triton.SOME)))
+        self.parts = x.new_zeros((episodes, triton.tile_pairs(total)))
         self.inner, self.pulled = x.new_empty((episodes, self.way, rows)), torch.empty_like(self.shift)
         self.rates = step_sizes(settings.steps, settings.lr, x.device).to(x.dtype)
         self.step = torch.zeros(1, dtype=torch.int32, device=x.device)
@@ -115,7 +115,6 @@ class ManifoldOnGPU(Manifold):
         triton.move(
             self.sides,
             self.chosen,
-            self.strong,
             self.distances,
             self.scale,
             edges,

@@ -3,7 +3,7 @@
 
 Products are summed in float64, which costs GPUs of the data centre little: what is left of the slopes after their terms
 cancel decides which way Adam goes. In torch a step passes over arrays of all pairs some sixty times; these kernels do
-it thirty times, with nothing else between. `choose` finds the neighbours of some rows, `link` makes the graph
+it less than thirty times, with nothing else between. `choose` finds the neighbours of some rows, `link` makes the graph
 symmetric, `correct` brings the solutions of both systems of equations up to date, `send` has the loss between them,
 `move` takes Adam's step of all edges.
 """
@@ -19,7 +19,8 @@ from sinkshot.settings.constants import MANIFOLD_EPSILON
 from sinkshot.settings.tim import TIMSettings
 
 SOME = 4  # rows of an episode in a program: few, so that a multiprocessor holds several
-_TALL = 64  # likewise, where tensor cores multiply
+_TALL, _DEEP = 64, 32  # rows, and columns at a time, where tensor cores multiply
+_TILE, _MOVERS = 16, 2  # rows and columns of a tile that is moved together with its mirror image, and its warps
 _WAYS = tl.constexpr(MOST_WAYS)
 _EPSILON = tl.constexpr(MANIFOLD_EPSILON)
 _ALIGNED = 16  # numbers
@@ -39,7 +40,10 @@ def _grid(like: Tensor, some: int = SOME) -> tuple[tuple[int, int], dict[str, in
 
 
 def padded(episodes: int, total: int, like: Tensor) -> Tensor:
-    """Return zeros [R, N, N] whose rows begin at multiples of 64 bytes: GPUs then load four numbers at once."""
+    """Return zeros [R, N, N] whose rows begin at multiples of 64 bytes: GPUs then load four numbers at once.
+
+    So that they do, kernels read and write whole rows, and what is beyond N stays zero.
+    """
     return like.new_zeros((episodes, total, -(-total // _ALIGNED) * _ALIGNED))[..., :total]
 
 
@@ -77,11 +81,12 @@ def correct(
     `right` [R or 1, N, WAYS]; `rest` is work space; `turned` takes the transposes of both matrices.
     """
     total, stride = _extent(strong)
-    sizes = {"SOME": _TALL, "ALL": max(16, triton.next_power_of_2(total)), "num_warps": 4}
-    grid, strides = (len(strong), triton.cdiv(total, _TALL)), (1, stride) if turned else (stride, 1)
+    sizes = {"SOME": _TALL, "DEEP": _DEEP, "num_warps": 4}
+    grid = (len(strong), triton.cdiv(total, _TALL))
+    shape = (1, stride, stride, total) if turned else (stride, 1, total, stride)
     own = total * MOST_WAYS if len(right) > 1 else 0
-    _rest[grid](strong, root, solution, right, own, rest, total, stride, *strides, half, **sizes)
-    _add[grid](inverse, rest, solution, total, stride, *strides, **sizes)
+    _rest[grid](strong, root, solution, right, own, rest, total, stride, *shape, half, **sizes)
+    _add[grid](inverse, rest, solution, total, stride, *shape, **sizes)
 
 
 def send(arrived: Tensor, member: Tensor, sent: Tensor, settings: TIMSettings) -> None:
@@ -102,10 +107,15 @@ def factor(root: Tensor, arrived: Tensor, sent: Tensor, back: Tensor, sides: Ten
     _factor[(episodes,)](root, arrived, sent, back, sides, total, stride, way, half, ALL=every)
 
 
+def tile_pairs(total: int) -> int:
+    """The programs of an episode in `move`: tiles of a matrix [N, N] on or above its diagonal."""
+    tiles: int = triton.cdiv(total, _TILE)
+    return tiles * (tiles + 1) // 2
+
+
 def move(
     sides: Tensor,
     chosen: Tensor,
-    strong: Tensor,
     distances: Tensor,
     scale: Tensor,
     edges: tuple[Tensor, ...],
@@ -119,9 +129,9 @@ def move(
     `towards` [R, N, way] becomes minus the slopes by (distance of rows to centroids / scale); `sums` [R, programs] the
     parts of the slopes by widths times widths.
     """
-    grid, sizes = _grid(chosen)
-    arrays = (sides, chosen, strong, distances, scale, *edges, rates, step, towards, sums)
-    _move[grid](*arrays, *_extent(chosen), WAY=towards.shape[-1], **sizes)
+    grid = (len(chosen) * tile_pairs(chosen.shape[-1]),)
+    arrays = (sides, chosen, distances, scale, *edges, rates, step, towards, sums)
+    _move[grid](*arrays, *_extent(chosen), WAY=towards.shape[-1], TILE=_TILE, num_warps=_MOVERS)
 
 
 # --- on the device ----------------------------------------------------------------------------------------------------
@@ -135,10 +145,11 @@ def _choose(width, distances, scales, chosen, total, stride, way, k, SOME: tl.co
     """
     number = tl.program_id(0).to(tl.int64)
     i, j = tl.program_id(1) * SOME + tl.arange(0, SOME), tl.arange(0, ALL)
-    inside = (i < total)[:, None] & (j < total)[None, :]
+    inside = (i < total)[:, None] & (j < stride)[None, :]
     place = number * total * stride + i[:, None] * stride + j[None, :]
     apart = tl.load(width + place, mask=inside, other=0.0) * tl.load(distances + place, mask=inside, other=0.0)
-    some = inside & (i >= way)[:, None] & (i[:, None] != j[None, :])  # centroids choose no neighbours
+    some = inside & (j < total)[None, :] & (i >= way)[:, None]  # centroids choose no neighbours
+    some = some & (i[:, None] != j[None, :])
     near = tl.where(some, tl.exp2(apart * (-_LOG2_E / tl.load(scales + number))), 0.0)
     if near.dtype == tl.float64:
         bits, top = apart.to(tl.int64, bitcast=True), _INFINITE_64
@@ -163,14 +174,21 @@ def _choose(width, distances, scales, chosen, total, stride, way, k, SOME: tl.co
 def _link(chosen, strength, strong, root, total, stride, SOME: tl.constexpr, ALL: tl.constexpr):
     number = tl.program_id(0).to(tl.int64)
     i, j = tl.program_id(1) * SOME + tl.arange(0, SOME), tl.arange(0, ALL)
-    inside = (i < total)[:, None] & (j < total)[None, :]
+    inside, mirrored = (i < total)[:, None] & (j < stride)[None, :], (i < stride)[:, None] & (j < total)[None, :]
     first = number * total * stride
     place, turned = first + i[:, None] * stride + j[None, :], first + j[None, :] * stride + i[:, None]
-    edges = tl.load(chosen + place, mask=inside, other=0.0) + tl.load(chosen + turned, mask=inside, other=0.0)
+    edges = tl.load(chosen + place, mask=inside, other=0.0) + tl.load(chosen + turned, mask=mirrored, other=0.0)
     v = edges * tl.load(strength + place, mask=inside, other=0.0)
     tl.store(strong + place, v, mask=inside)
     degree = 0.5 * tl.sum(v, 1) + _EPSILON
     tl.store(root + number * total + i, 1.0 / tl.sqrt(degree), mask=i < total)
+
+
+@triton.jit
+def _part(rows, across, i, high, wide, begin, DEEP: tl.constexpr):
+    """Some columns of rows of a matrix: asked for one round before they are used."""
+    j = begin + tl.arange(0, DEEP)
+    return tl.load(rows + j[None, :] * across, mask=(i < high)[:, None] & (j < wide)[None, :], other=0.0)
 
 
 @triton.jit
@@ -185,32 +203,39 @@ def _rest(
     stride,
     along,
     across,
+    high,
+    wide,
     half,
     SOME: tl.constexpr,
-    ALL: tl.constexpr,
+    DEEP: tl.constexpr,
 ):
     """What the solution leaves of the right side, in some rows."""
     number = tl.program_id(0).to(tl.int64)
-    i, j = tl.program_id(1) * SOME + tl.arange(0, SOME), tl.arange(0, ALL)
-    state = number * total * _WAYS
-    inside = (i < total)[:, None] & (j < total)[None, :]
-    part = tl.load(strong + number * total * stride + i[:, None] * along + j[None, :] * across, mask=inside, other=0.0)
-    root = tl.load(roots + number * total + j, mask=j < total, other=0.0)[:, None].to(tl.float64)
-    passed = tl.dot(part.to(tl.float64), root * _state(solution + state, j, total), out_dtype=tl.float64)
+    i = tl.program_id(1) * SOME + tl.arange(0, SOME)
+    state, rows = number * total * _WAYS, strong + number * total * stride + i[:, None] * along
+    passed, next_part = tl.zeros((SOME, _WAYS), tl.float64), _part(rows, across, i, high, wide, 0, DEEP)
+    for begin in range(0, total, DEEP):
+        j, part = begin + tl.arange(0, DEEP), next_part
+        next_part = _part(rows, across, i, high, wide, begin + DEEP, DEEP)
+        root = tl.load(roots + number * total + j, mask=j < total, other=0.0)[:, None].to(tl.float64)
+        values = root * _state(solution + state, j, total)
+        passed = tl.dot(part.to(tl.float64), values, passed, out_dtype=tl.float64)
     root = tl.load(roots + number * total + i, mask=i < total, other=0.0)[:, None].to(tl.float64)
     left = _state(right + number * own, i, total) - _state(solution + state, i, total) + passed * (half * root)
     _keep(rest + state, i, total, left)
 
 
 @triton.jit
-def _add(inverse, rest, solution, total, stride, along, across, SOME: tl.constexpr, ALL: tl.constexpr):
+def _add(inverse, rest, solution, total, stride, along, across, high, wide, SOME: tl.constexpr, DEEP: tl.constexpr):
     """Add to the solution what the old inverse makes of the rest, in some rows."""
     number = tl.program_id(0).to(tl.int64)
-    i, j = tl.program_id(1) * SOME + tl.arange(0, SOME), tl.arange(0, ALL)
-    state = number * total * _WAYS
-    inside = (i < total)[:, None] & (j < total)[None, :]
-    part = tl.load(inverse + number * total * stride + i[:, None] * along + j[None, :] * across, mask=inside, other=0.0)
-    more = tl.dot(part.to(tl.float64), _state(rest + state, j, total), out_dtype=tl.float64)
+    i = tl.program_id(1) * SOME + tl.arange(0, SOME)
+    state, rows = number * total * _WAYS, inverse + number * total * stride + i[:, None] * along
+    more, next_part = tl.zeros((SOME, _WAYS), tl.float64), _part(rows, across, i, high, wide, 0, DEEP)
+    for begin in range(0, total, DEEP):
+        j, part = begin + tl.arange(0, DEEP), next_part
+        next_part = _part(rows, across, i, high, wide, begin + DEEP, DEEP)
+        more = tl.dot(part.to(tl.float64), _state(rest + state, j, total), more, out_dtype=tl.float64)
     _keep(solution + state, i, total, _state(solution + state, i, total) + more)
 
 
@@ -270,11 +295,18 @@ def _factor(roots, arrived, sent, back, sides, total, stride, way, half, ALL: tl
 
 
 @triton.jit
-def _adam(of, means, squares, place, inside, at, slope, rate, scale):
-    """Take a step of Adam and keep it."""
-    mean = tl.load(means + place, mask=inside, other=0.0)
-    square = tl.load(squares + place, mask=inside, other=0.0)
-    at, mean, square = adam_moved(at, mean, square, slope, rate, scale)
+def _moments(means, squares, place, inside):
+    return tl.load(means + place, mask=inside, other=0.0), tl.load(squares + place, mask=inside, other=0.0)
+
+
+@triton.jit
+def _moving(of, means, squares, place, inside):
+    mean, square = _moments(means, squares, place, inside)
+    return tl.load(of + place, mask=inside, other=0.0), mean, square
+
+
+@triton.jit
+def _keep_moving(of, means, squares, place, inside, at, mean, square):
     tl.store(of + place, at, mask=inside)
     tl.store(means + place, mean, mask=inside)
     tl.store(squares + place, square, mask=inside)
@@ -283,8 +315,7 @@ def _adam(of, means, squares, place, inside, at, slope, rate, scale):
 @triton.jit
 def _move(
     sides,  # [R, 2, WAYS, stride]
-    chosen,  # [R, N, N], as the next two
-    strong,
+    chosen,  # [R, N, N], as the next
     distances,
     scales,  # [R]
     width,  # [R, N, N], as the next five
@@ -300,39 +331,64 @@ def _move(
     total,
     stride,
     WAY: tl.constexpr,
-    SOME: tl.constexpr,
-    ALL: tl.constexpr,
+    TILE: tl.constexpr,
 ):
-    """Names as in `sinkshot.kernels.manifold_torch`."""
-    number = tl.program_id(0).to(tl.int64)
-    i, j = tl.program_id(1) * SOME + tl.arange(0, SOME), tl.arange(0, ALL)
-    inside = (i < total)[:, None] & (j < total)[None, :]
+    """A tile [i, j] and its mirror image [j, i], whose slopes share their terms, so that each array is read once.
+
+    Names as in `sinkshot.kernels.manifold_torch`. A tile on the diagonal is its own mirror image.
+    """
+    tiles = tl.cdiv(total, TILE)
+    programs = tiles * (tiles + 1) // 2
+    number = (tl.program_id(0) // programs).to(tl.int64)
+    above, beside = tiles * 0, tl.program_id(0) % programs
+    for _ in range(tiles):  # of row `above`, tile `beside` from the diagonal on
+        past = beside >= tiles - above
+        beside = tl.where(past, beside - (tiles - above), beside)
+        above = tl.where(past, above + 1, above)
+    i, j = above * TILE + tl.arange(0, TILE), (above + beside) * TILE + tl.arange(0, TILE)
+    inside = (i < total)[:, None] & (j < stride)[None, :]
+    own = tl.zeros((TILE, TILE), tl.int32) + beside == 0
+    mirrored = (j < total)[:, None] & (i < stride)[None, :] & (own == 0)
     first = number * total * stride
-    place, turned = first + i[:, None] * stride + j[None, :], first + j[None, :] * stride + i[:, None]
+    place, turned = first + i[:, None] * stride + j[None, :], first + j[:, None] * stride + i[None, :]
+    # All arrays are asked for before anything waits for one of them.
+    near, v = tl.load(chosen + place, mask=inside, other=0.0), tl.load(strength + place, mask=inside, other=0.0)
+    near_turned = tl.where(own, near, tl.load(chosen + turned, mask=mirrored, other=0.0))
+    v_turned = tl.where(own, v, tl.load(strength + turned, mask=mirrored, other=0.0))
+    w, w_mean, w_square = _moving(width, width_mean, width_square, place, inside)
+    v_mean, v_square = _moments(strength_mean, strength_square, place, inside)
+    distance = tl.load(distances + place, mask=inside, other=0.0)
+    w_turned, w_mean_turned, w_square_turned = _moving(width, width_mean, width_square, turned, mirrored)
+    v_mean_turned, v_square_turned = _moments(strength_mean, strength_square, turned, mirrored)
+    distance_turned = tl.load(distances + turned, mask=mirrored, other=0.0)
+    count, scale = tl.load(step), tl.load(scales + number)
+    rate, by_root = tl.load(rates + 2 * count), tl.load(rates + 2 * count + 1)
     left = sides + number * 2 * stride * _WAYS
     right = left + stride * _WAYS
-    half, back_half = tl.zeros((SOME, ALL), tl.float64), tl.zeros((SOME, ALL), tl.float64)
+    half, half_turned = tl.zeros((TILE, TILE), tl.float64), tl.zeros((TILE, TILE), tl.float64)
     for c in tl.static_range(WAY + 1):
-        left_i = tl.load(left + c * stride + i, mask=i < total, other=0.0)
-        right_i = tl.load(right + c * stride + i, mask=i < total, other=0.0)
-        left_j = tl.load(left + c * stride + j, mask=j < total, other=0.0)
-        right_j = tl.load(right + c * stride + j, mask=j < total, other=0.0)
+        left_i = tl.load(left + c * stride + i, mask=i < stride, other=0.0)
+        right_j = tl.load(right + c * stride + j, mask=j < stride, other=0.0)
         half += left_i[:, None] * right_j[None, :]
-        back_half += right_i[:, None] * left_j[None, :]
-    near, near_back = tl.load(chosen + place, mask=inside, other=0.0), tl.load(chosen + turned, mask=inside, other=0.0)
-    v = tl.load(strength + place, mask=inside, other=0.0)
-    v_back = tl.load(strong + turned, mask=inside, other=0.0)
-    edges = near + near_back
-    v_back = tl.where(edges > 0, v_back / tl.where(edges > 0, edges, 1.0), 0.0)
-    by_exponent = (half * v + back_half * v_back).to(near.dtype) * near  # minus the slope by the exponent
-    distance = tl.load(distances + place, mask=inside, other=0.0)
-    by_width = -by_exponent * distance / tl.load(scales + number)
-    count = tl.load(step)
-    rate, scale = tl.load(rates + 2 * count), tl.load(rates + 2 * count + 1)
-    w = tl.load(width + place, mask=inside, other=0.0)
-    tl.store(sums + number * tl.num_programs(1) + tl.program_id(1), tl.sum(tl.sum(by_width * w, 1), 0))
-    near_centre = inside & (j < WAY)[None, :]
-    tl.store(towards + number * total * WAY + i[:, None] * WAY + j[None, :], by_exponent * w, mask=near_centre)
-    _adam(width, width_mean, width_square, place, inside, w, by_width, rate, scale)
-    of_strength = half.to(near.dtype) * edges
-    _adam(strength, strength_mean, strength_square, place, inside, v, of_strength, rate, scale)
+        left_j = tl.load(left + c * stride + j, mask=j < stride, other=0.0)
+        right_i = tl.load(right + c * stride + i, mask=i < stride, other=0.0)
+        half_turned += left_j[:, None] * right_i[None, :]
+    edges = near + tl.trans(near_turned)
+    both = (half * v + tl.trans(half_turned * v_turned)).to(near.dtype)  # minus the slope by the exponent, over `near`
+
+    by_exponent, by_turned = both * near, tl.trans(both) * near_turned
+    centres = towards + number * total * WAY
+    tl.store(centres + i[:, None] * WAY + j[None, :], by_exponent * w, mask=inside & (j < WAY)[None, :])
+    tl.store(centres + j[:, None] * WAY + i[None, :], by_turned * w_turned, mask=mirrored & (i < WAY)[None, :])
+    by_width, by_width_turned = -by_exponent * distance / scale, -by_turned * distance_turned / scale
+    part = tl.sum(tl.sum(by_width * w, 1), 0) + tl.sum(tl.sum(by_width_turned * w_turned, 1), 0)
+    tl.store(sums + number * programs + tl.program_id(0) % programs, part)
+    w, w_mean, w_square = adam_moved(w, w_mean, w_square, by_width, rate, by_root)
+    _keep_moving(width, width_mean, width_square, place, inside, w, w_mean, w_square)
+    v, v_mean, v_square = adam_moved(v, v_mean, v_square, half.to(near.dtype) * edges, rate, by_root)
+    _keep_moving(strength, strength_mean, strength_square, place, inside, v, v_mean, v_square)
+    w, w_mean, w_square = adam_moved(w_turned, w_mean_turned, w_square_turned, by_width_turned, rate, by_root)
+    _keep_moving(width, width_mean, width_square, turned, mirrored, w, w_mean, w_square)
+    slope = half_turned.to(near.dtype) * tl.trans(edges)
+    v, v_mean, v_square = adam_moved(v_turned, v_mean_turned, v_square_turned, slope, rate, by_root)
+    _keep_moving(strength, strength_mean, strength_square, turned, mirrored, v, v_mean, v_square)

@@ -20,6 +20,7 @@ from sinkshot.settings.tim import TIMSettings
 
 MOST_ROWS, MOST_WAYS = 256, 16
 COLUMNS, WARPS, STAGES = 64, 8, 3  # features that are multiplied at once, and how programs are laid out
+_TALL = 128  # rows; from there on two programs of half that size share a multiprocessor
 
 _BETA1, _BETA2, _ADAM_EPSILON = tl.constexpr(ADAM_BETA1), tl.constexpr(ADAM_BETA2), tl.constexpr(ADAM_EPSILON)
 _EPSILON, _LEAST = tl.constexpr(TIM_EPSILON), tl.constexpr(TIM_LEAST)
@@ -34,14 +35,15 @@ def fits(way: int, rows: int) -> bool:
 def tim(x: Tensor, member: Tensor, start: Tensor, settings: TIMSettings) -> Tensor:
     """Return the weights [R, way, d] after all steps; rows x [R, N, d], supports first, member [R, way, l]."""
     (episodes, rows, width), (way, supports) = x.shape, member.shape[1:]
+    part = 1 if rows <= _TALL else 2
     padded = -(-width // COLUMNS) * COLUMNS
     weights = torch.zeros((episodes, MOST_WAYS, padded), dtype=torch.float32, device=x.device)
     weights[:, :way, :width] = start
     mean, square = torch.zeros_like(weights), torch.zeros_like(weights)
     rates = step_sizes(settings.steps, settings.lr, x.device)
     numbers = (*settings.weights, settings.alpha, settings.temperature)
-    sizes = {"ROWS": max(64, triton.next_power_of_2(rows)), "WAYS": MOST_WAYS, "COLUMNS": COLUMNS}
-    options = {**sizes, "SHANNON": settings.alpha == 1, "num_warps": WARPS, "num_stages": STAGES}
+    sizes = {"ROWS": max(64, triton.next_power_of_2(rows)), "WAYS": MOST_WAYS, "COLUMNS": COLUMNS // part}
+    options = {**sizes, "SHANNON": settings.alpha == 1, "num_warps": WARPS // part, "num_stages": STAGES}
     given = (x.contiguous(), member.to(torch.float32).contiguous(), weights, mean, square, rates)
     with torch.cuda.device_of(x):
         _descend[(episodes,)](*given, way, supports, rows, width, padded, settings.steps, *numbers, **options)
