@@ -237,7 +237,7 @@ def test_answers_do_not_depend_on_the_workers(
     monkeypatch.setattr(pool, "PART_ROWS", (700, 700))
     monkeypatch.setattr("sinkshot.kernels.landmarks.LANDMARKS", 2_000)  # both kinds of rows
     monkeypatch.setattr(folders, "SMALL", 0)
-    monkeypatch.setattr(folders, "MEDIUM", 0)  # every pass goes to the workers
+    monkeypatch.setattr(folders, "SENT", 0)  # every pass goes to the workers
     found = []
     for workers in (None, processes):
         with work_folder(tmp_path, workers, None) as made:

@@ -25,7 +25,7 @@ from sinkshot.formats.part_files import verify
 from sinkshot.formats.parts import PartedFeatures
 from sinkshot.kernels.half_floats import widened
 from sinkshot.kernels.landmarks import landmark_queries, most_landmarks
-from sinkshot.parted.array import read_rows
+from sinkshot.parted.array import read_into, read_rows
 from sinkshot.parted.cells import Cells, cells_wanted, find_cells, read_cells, sample_wanted, write_cells
 from sinkshot.parted.work_folder import RowLayout, WorkFolder, must_fit, room_is_said
 
@@ -35,6 +35,7 @@ PART_ROWS = 8_192, 16_384  # least and most rows of a part of the pool, about
 PARTS = 256  # number of parts, as far as those bounds allow: enough for many workers, whatever their number
 _ALIKE = 48  # many parts come in multiples of this: as many for each of 2, 3, 4, 6, 8, 12, 16 ... workers
 _BLOCK = 4_096  # rows preprocessed at once
+_BLOCK_OF_PASS = 512  # rows multiplied at once: at 640 features they stay in a cache of 2 MB, which saves a third
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,15 @@ class PoolFiles:
         return self.layout.supports if part == 0 else self.layout.sizes[part - 1]
 
     def blocks(self, part: int) -> Iterator[tuple[int, Floats]]:
-        """Yield the rows of a part in blocks, with the number of the first in the part."""
-        for begin in range(0, self.size(part), _BLOCK):
-            yield begin, self.rows(part, begin, min(begin + _BLOCK, self.size(part)))
+        """Yield the rows of a part as float32 in blocks, with the number of the first in the part."""
+        size, dtype = self.size(part), "float32" if part == 0 else self.store
+        path = self.layout.path(f"rows-{part}")
+        held = np.empty((_BLOCK_OF_PASS, self.width), dtype)
+        with room_is_said(path.parent), path.open("rb", buffering=0) as file:
+            for begin in range(0, size, _BLOCK_OF_PASS):
+                rows = held[: min(_BLOCK_OF_PASS, size - begin)]
+                read_into(file, rows)
+                yield begin, widened(rows) if dtype == "float16" else rows
 
     def bank_numbers(self, part: int) -> NDArray[np.int64]:
         """Return the numbers in the bank of the rows of a part."""
@@ -161,9 +168,7 @@ def prepare_pool(features: PartedFeatures, labels: NDArray[np.int64], spelled: s
         for number in range(1, len(first))
     ]
     work.map(gathered, gathering, shown="gathering cells")
-    for part in parts:
-        for kind in ("sorted", "cells", "order"):
-            (work.path / f"{kind}-{part}").unlink(missing_ok=True)
+    work.remove([work.path / f"{kind}-{part}" for part in parts for kind in ("sorted", "cells", "order")])
     with room_is_said(work.path):
         finish(own).astype(np.float32).tofile(work.path / "rows-0")
         numbers.tofile(work.path / "numbers-0")
