@@ -21,7 +21,7 @@ from typing import Any
 from sinkshot.parted import work_folder as folders
 
 ALONE = {  # functions that the command runs by itself, beside passes
-    "sinkshot.parted.pool": ("find_cells", "_places"),
+    "sinkshot.parted.pool": ("find_cells", "landmark_places"),
     "sinkshot.parted.neighbours": ("_write_near_cells", "_join_supports", "_numbers_in_task"),
     "sinkshot.label.in_parts": ("auto_chain", "sampled", "summarised"),
 }

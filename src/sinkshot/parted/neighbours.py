@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sinkshot.kernels.landmarks import LandmarkLinks
 from sinkshot.kernels.nearest_rows import Lists, keep_nearest, no_rows, unit_rows
 from sinkshot.parted.array import new_array
-from sinkshot.parted.cells import read_cells
+from sinkshot.parted.cell_files import read_cells
 from sinkshot.parted.graph import LinkJob, PartedGraph, Piece, linked, pieces_of, scaled, write_edges, write_one_way
 from sinkshot.parted.pool import CELLS, PartedPool, PoolFiles
 from sinkshot.parted.work_folder import RowLayout, WorkFolder, room_is_said
