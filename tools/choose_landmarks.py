@@ -51,12 +51,9 @@ def right_rows(rows: PartedRows, codes: np.ndarray, cache: Path) -> tuple[np.nda
         pool = pool_of(rows, methods.get("sinkshot"), work)
         scores, _ = solve(pool, methods.get("sinkshot"), {}, work)
         found = collected(scores.probabilities, pool, len(codes))
-    free = np.flatnonzero(rows.labels < 0)
-    chosen = landmarks.landmark_queries(len(codes) - len(free), len(free), landmarks.most_landmarks(len(rows.classes)))
-    marks = np.ones(len(codes), bool)
-    if chosen is not None:
-        marks[free] = False
-        marks[free[chosen]] = True
+        marks = np.zeros(len(codes), bool)
+        for part in pool.layout.of_landmarks:
+            marks[pool.files.bank_numbers(part)] = True
     return found.argmax(axis=1) == codes, marks
 
 

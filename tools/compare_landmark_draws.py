@@ -1,12 +1,11 @@
-"""Compare ways to draw landmarks: how much does it change a pool's answers which of its rows are drawn?
+"""Compare ways to draw landmarks: how good are a pool's answers, and how much do they depend on which rows are drawn?
 
-One pool of blends of validation rows is answered in memory with several draws of its landmarks, in each of these ways:
-one row from each stretch of the bank, as the method draws them; and one from each stretch of an order in which similar
-rows stand together (k-means cells of about 16 rows), so that the sample is spread more evenly. A line for each draw
-says how many percent are right; then mean and standard deviation of each way, and those of pairs of draws whose
-probabilities are averaged.
+Pools of blends of validation rows, small ones and a large one that contains them, are labelled with several draws of
+their landmarks: by chance alone, and evenly from cells of similar rows, as the method does, with several numbers of
+small cells in a cell of 256 landmarks. A line for each draw says how many percent are right, of all rows and of the
+first 50,000 and 100,000; then mean and standard deviation of each way.
 
-    python tools/compare_landmark_draws.py --rows 100000 --draws 6
+    python tools/compare_landmark_draws.py work --rows 50000,100000,400000 --draws 3 --small chance,1,4,16,48
 """
 
 from __future__ import annotations
@@ -14,78 +13,74 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
-from choose_landmarks import BANKS
-from make_large_pool import BLOCK, blends
+from choose_landmarks import BANKS, right_rows, rows_and_codes
+from compare_pool_sizes import percent, some_parts
+from make_large_pool import BLOCK, make
 
 import sinkshot
-from sinkshot import Task, preprocess
-from sinkshot.kernels import sinkshot_large
-from sinkshot.methods.sinkshot import of_large_pool
-from sinkshot.parted.cells import find_cells
-from sinkshot.settings.sinkshot import SETTINGS
+from sinkshot.kernels import cells, landmarks
+from sinkshot.parted import pool as pools
 
-ROWS_PER_CELL = 16
-
-
-def pool_of(bank: sinkshot.FeatureBank, rows: int, shots: int, seed: int) -> tuple[Task, np.ndarray]:
-    """Return a pool of blends as a task, its first rows of each class labelled, and the true classes of the others."""
-    made = [blends(bank, number, BLOCK, seed) for number in range(rows // BLOCK)]
-    features, labels = (np.concatenate(each) for each in zip(*made, strict=True))
-    way = int(labels.max()) + 1
-    own = np.sort(np.concatenate([np.flatnonzero(labels == code)[:shots] for code in range(way)]))
-    order = np.concatenate([own, np.setdiff1d(np.arange(len(labels)), own)])
-    x = preprocess.run(features[order], preprocess.parse("PEMcE"), supports=len(own), labels=labels[own]).x
-    return Task(x[None, : len(own)], labels[own][None], x[None, len(own) :], way), labels[order][len(own) :]
+FIRST = 50_000, 100_000  # rows that are also looked at alone
+CHANCE = "chance"
+SHARES, PLACES = landmarks._shares, landmarks.landmark_places
 
 
-def by_similarity(queries: np.ndarray) -> np.ndarray:
-    """Return an order of rows in which similar ones stand together."""
-    sample = queries[:: max(1, len(queries) // 40_000)].astype(np.float32)
-    return np.argsort(find_cells(sample, len(queries) // ROWS_PER_CELL).of(queries), kind="stable")
+def by_chance(draw: int) -> Callable[[np.ndarray, int], np.ndarray]:
+    """Return a function that draws landmarks without regard to cells."""
+    return lambda sizes, count: np.sort(np.random.default_rng([draw, count]).choice(sizes.sum(), count, replace=False))
 
 
-def drawn(order: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """Draw one from each of `count` stretches of an order; return them rising."""
-    bounds = np.arange(count + 1) * len(order) // count
-    share = np.random.default_rng([seed, count]).random(count)
-    return np.sort(order[bounds[:-1] + (share * np.diff(bounds)).astype(np.int64)])
+def draw_by(small: str, draw: int) -> None:
+    """Let landmarks be drawn by chance or from so many small cells, in one of several draws."""
+    landmarks._shares = lambda counters: SHARES(counters + np.uint64(draw) * np.uint64(2**62 // 1_000))
+    pools.landmark_places = by_chance(draw) if small == CHANCE else PLACES
+    cells.SMALL_CELLS = pools.SMALL_CELLS = 1 if small == CHANCE else int(small)
 
 
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="where to keep pools and files of the runs")
     parser.add_argument("--bank", default=str(BANKS / "cifar-fs_resnet12_validation.safetensors"))
-    parser.add_argument("--rows", type=int, default=100_000, help=f"a multiple of {BLOCK}")
-    parser.add_argument("--draws", type=int, default=6)
+    parser.add_argument("--rows", default="100000", help=f"multiples of {BLOCK}")
+    parser.add_argument("--small", default="chance,1,4,16,48", help="small cells in a cell; chance: no cells")
+    parser.add_argument("--draws", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0, help="of the pool")
     asked = parser.parse_args()
-    task, truth = pool_of(sinkshot.load(asked.bank), asked.rows, 5, asked.seed)
-    orders = {"by row number": np.arange(task.queries), "by similarity": by_similarity(task.query[0])}
-    found: dict[str, list[np.ndarray]] = {way: [] for way in orders}
-    for draw in range(asked.draws):
-        for way, order in orders.items():
-
-            def chosen(supports: int, queries: int, most: int, order: np.ndarray = order, draw: int = draw) -> Any:
-                return drawn(order, most - supports, draw)
-
-            sinkshot_large.landmark_queries = chosen
-            found[way].append(of_large_pool(task, SETTINGS).probabilities[0])
-            _tell(way=way, draw=draw, right=_percent(found[way][-1], truth))
-    for way, answers in found.items():
-        single = [_percent(one, truth) for one in answers]
-        pairs = [_percent(first + second, truth) for first, second in zip(answers[::2], answers[1::2], strict=False)]
-        for name, some in (("one draw", single), ("mean of two draws", pairs)):
-            _tell(way=way, of=name, mean=np.mean(some).round(3), deviation=np.std(some, ddof=1).round(3))
-
-
-def _percent(probabilities: np.ndarray, truth: np.ndarray) -> float:
-    return round(100 * float(np.mean(probabilities.argmax(axis=1) == truth)), 3)
+    sizes = [int(number) for number in asked.rows.split(",")]
+    folder = asked.folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{Path(asked.bank).stem}-{asked.seed}-{max(sizes)}-by-{BLOCK}"
+    if not path.exists():
+        make(sinkshot.load(asked.bank), path, max(sizes), 5, BLOCK, asked.seed)
+    rows, codes = rows_and_codes(path)
+    for size, small in product(sizes, asked.small.split(",")):
+        some, numbers = some_parts(rows, np.arange(size // BLOCK))
+        free, found = some.labels < 0, []
+        for draw in range(asked.draws):
+            draw_by(small, draw)
+            right, marks = right_rows(some, codes[numbers], folder / "cache")
+            of_first = {f"first_{first}": percent(right[:first], free[:first]) for first in FIRST if first < size}
+            found.append(percent(right, free))
+            _tell(
+                rows=size,
+                small=small,
+                draw=draw,
+                right=found[-1],
+                **of_first,
+                of_landmarks=percent(right, free & marks),
+            )
+        if len(found) > 1:
+            _tell(rows=size, small=small, mean=np.mean(found).round(3), deviation=np.std(found, ddof=1).round(3))
 
 
 def _tell(**found: Any) -> None:

@@ -109,7 +109,7 @@ def main() -> None:
     if not path.exists():
         make(sinkshot.load("cifar-fs_wrn-28-10_novel"), path, asked.rows, 5, 10_000, 0)
     if asked.every_pass:
-        folders.SMALL = folders.MEDIUM = 0
+        folders.SMALL = folders.SENT = 0
     truth = np.load(path.with_name(f"{path.name}-classes.npy"))
     free = rows_of_bank(str(path)).labels < 0
     first, unknown, spent, chain, graph = in_parts(path, None, with_graph=True)

@@ -2,8 +2,8 @@
 
 Workers run before a measurement begins, and the command itself uses as many threads as there are workers. Strong
 growth: the same pool, or the same images, by 1, 2, 4, ... workers. Weak growth: as many rows or images for each worker,
-with few landmarks, so that the work of a row does not change with the size of the pool. A line of JSON for each run;
-`tools/draw_growth.py` draws them.
+with few landmarks, so that the work of a row does not change with the size of the pool. A line of JSON for each run,
+with what each kind of pass took (`pass_profile.py`); `tools/draw_growth.py` draws them.
 
     python tools/measure_growth.py work > growth.jsonl
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -24,7 +25,9 @@ import numpy as np
 from distributed import LocalCluster
 
 sys.path.insert(0, str(Path(__file__).parent))
-from make_large_pool import make
+from compare_pool_sizes import some_parts
+from make_large_pool import BLOCK, make
+from pass_profile import profiled
 
 import sinkshot
 from sinkshot.kernels import landmarks
@@ -37,21 +40,24 @@ WARMING = 20_000  # rows of a first pool
 QUIET = {"host": "127.0.0.1", "dashboard_address": None, "memory_limit": 0, "silence_logs": 40}
 
 
-def pool_of(folder: Path, rows: int) -> str:
-    """Make a pool of `rows` rows, in parts of 10,000, unless it exists."""
-    path = folder / f"pool-{rows}"
-    if not path.exists():
-        make(sinkshot.load("cifar-fs_wrn-28-10_novel"), path, rows, 5, 10_000, 0, available())
-    return str(path)
+def make_pool(folder: Path, rows: int) -> None:
+    """Make a pool of at least `rows` rows, in parts of 10,000, unless it exists."""
+    path = folder / "pool"
+    if not path.exists() or len(rows_of_bank(str(path)).labels) < rows:
+        shutil.rmtree(path, ignore_errors=True)
+        make(sinkshot.load("cifar-fs_wrn-28-10_novel"), path, rows, 5, BLOCK, 0, available())
 
 
 def labelling(folder: Path, rows: int, scheduler: str, marks: int = landmarks.LANDMARKS) -> dict[str, Any]:
-    """Label a pool."""
+    """Label the first rows of the pool, which are a pool of their own: labelled rows are among the first 10,000."""
     before, landmarks.LANDMARKS = landmarks.LANDMARKS, marks
-    found = label_rows(rows_of_bank(pool_of(folder, rows)), method="sinkshot", unknown=0.5, next_count=0, out=None,
-                       cache=folder / "cache", scheduler=scheduler)  # fmt: skip
+    with profiled() as profile:
+        first, _ = some_parts(rows_of_bank(str(folder / "pool")), np.arange(rows // BLOCK))
+        found = label_rows(first, method="sinkshot", unknown=0.5, next_count=0, out=None, cache=folder / "cache",
+                           scheduler=scheduler)  # fmt: skip
     landmarks.LANDMARKS = before
-    return {"landmarks": min(rows, marks), "seconds": found.summary["seconds"], "counts": found.summary["counts"]}
+    summary = {name: found.summary[name] for name in ("seconds", "counts")}
+    return {"landmarks": min(rows, marks), **summary, "profile": profile.told()}
 
 
 def network(folder: Path) -> Path:
@@ -87,8 +93,6 @@ def photos_of(folder: Path, images: int) -> Path:
 
 def extraction(folder: Path, images: int, scheduler: str) -> dict[str, Any]:
     """Extract features of all images into a bank in parts, on processors."""
-    import shutil
-
     from sinkshot.backbones import datasets
     from sinkshot.encoders.extract_parts import EncoderChoice, extract_parts
 
@@ -133,22 +137,21 @@ def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="where to keep pools and files of the runs")
-    parser.add_argument("--rows", type=int, default=300_000, help="rows of the pool for strong growth; 0: none")
+    parser.add_argument("--rows", type=int, default=300_000, help=f"rows for strong growth, by {BLOCK}; 0: none")
     parser.add_argument("--each", type=int, default=50_000, help="rows for each worker for weak growth; 0: none")
     parser.add_argument("--images", type=int, default=480, help="images for extraction; 0: none")
-    parser.add_argument("--workers", default="1,2,4,8,16", help="numbers of workers")
+    parser.add_argument("--workers", default="16,1,4,8,2", help="numbers of workers, in this order")
     asked = parser.parse_args()
     folder = asked.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     counts = [int(number) for number in asked.workers.split(",")]
     if max(counts) > (os.cpu_count() or 1):
         print(f"this machine has {os.cpu_count()} cores", file=sys.stderr)
-    pools = {WARMING, asked.rows, *(asked.each * workers for workers in counts)} - {0}
-    for rows in pools:
-        pool_of(folder, rows)
+    if asked.rows or asked.each:
+        make_pool(folder, max(WARMING, asked.rows, asked.each * max(counts)))
     for images in {48, asked.images, *(asked.images // 16 * workers for workers in counts)} if asked.images else ():
         photos_of(folder, images)
-    for workers in reversed(counts):  # the quickest first: a limit of time cuts the others
+    for workers in counts:  # in this order: a limit of time cuts the last
         measure(folder, workers, asked)
 
 

@@ -66,7 +66,7 @@ def measured(path: Path, workers: int | None) -> dict[str, Any]:
     """Return what passes cost, in milliseconds each, by the function that works on parts."""
     rows, _ = rows_and_codes(path)
     method = methods.get("sinkshot")
-    folders.SMALL, folders.MEDIUM = (4 << 20, 1 << 40) if workers is None else (0, 0)
+    folders.SENT = 0
     with folders.work_folder(path.parent / "cache", workers, None) as work:
         pool = pool_of(rows, method, work)
         known = solving.neighbour_graph(pool, work, 6, 4.0)

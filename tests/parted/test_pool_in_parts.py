@@ -12,7 +12,7 @@ from scipy import sparse
 
 from sinkshot import FeatureBank, InputError, Task, load, methods, preprocess
 from sinkshot.formats.parts import PartedFeatures, open_parts
-from sinkshot.kernels.sinkshot_large import SparseGraph
+from sinkshot.kernels.sinkshot_large import SparseGraph, large_pool
 from sinkshot.methods import sinkshot as default
 from sinkshot.methods.algebra import rows_of
 from sinkshot.parted import graph as graph_in_parts
@@ -146,10 +146,15 @@ def test_landmarks_are_those_of_memory(
 ) -> None:
     """Beyond the landmarks both roads have the same graph, and so the same labels and outsiders."""
     prepared = prepare_pool(features, codes, CHAIN, work)
-    assert prepared.layout.landmarks == 1_500
+    task = task_of(bank, codes)
+    with large_pool(task) as whole:
+        in_memory = np.concatenate([np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0)])[whole.landmarks]
+    marks = np.concatenate([prepared.files.bank_numbers(part) for part in prepared.layout.of_landmarks])
+    assert abs(len(marks) - 1_500) <= 15
+    np.testing.assert_array_equal(np.sort(marks), np.sort(in_memory))
     found, unknown = answers("sinkshot", features, codes, work)
     monkeypatch.setattr("sinkshot.methods.sinkshot.LARGE_POOL", 0)
-    same = methods.get("sinkshot").function(task_of(bank, codes))
+    same = methods.get("sinkshot").function(task)
     assert np.mean(found[codes < 0].argmax(axis=1) == same.probabilities[0].argmax(axis=1)) >= 0.999
     assert np.abs(found[codes < 0] - same.probabilities[0]).mean() < 1e-3
     assert np.abs(unknown[codes < 0] - same.unknown[0]).mean() < 1e-2
@@ -237,7 +242,7 @@ def test_answers_do_not_depend_on_the_workers(
     monkeypatch.setattr(pool, "PART_ROWS", (700, 700))
     monkeypatch.setattr("sinkshot.kernels.landmarks.LANDMARKS", 2_000)  # both kinds of rows
     monkeypatch.setattr(folders, "SMALL", 0)
-    monkeypatch.setattr(folders, "MEDIUM", 0)  # every pass goes to the workers
+    monkeypatch.setattr(folders, "SENT", 0)  # every pass goes to the workers
     found = []
     for workers in (None, processes):
         with work_folder(tmp_path, workers, None) as made:

@@ -80,7 +80,7 @@ def test_a_job_that_was_sent_gives_the_same_bits(
 
     monkeypatch.setattr(WorkFolder, "map", twice)
     run()
-    assert {"weighted", "reduce", "store", "smoothed_part", "searched", "searched_by_others"} <= set(compared)
+    assert {"weighted", "reduce", "store", "smoothed_classes", "searched", "searched_by_others"} <= set(compared)
     assert not differing
 
 

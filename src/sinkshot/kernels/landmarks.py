@@ -7,6 +7,9 @@ its nearest landmarks and those to which it is nearer than the last of their own
 by none. Up to that size every row is a landmark. The size was chosen on blends of validation rows
 (`tools/choose_landmarks.py`); where there are many classes it grows with them.
 
+Which rows are drawn changes the answers of the whole pool. So they are drawn evenly from small cells of similar rows
+(`sinkshot.kernels.cells`), some five from each: such draws differ less, and are better (docs/scale.md).
+
 With repeated averages, part of a landmark's own first guess returns to it through its neighbours; other rows are not
 affected. On validation rows 0.3 to 0.5 points fewer landmarks are right (docs/scale.md), and they are 40 % of a pool of
 100,000 but 1 % of one of five million. So what comes back is taken out again (`without_return`). How much that is, the
@@ -42,20 +45,38 @@ def most_landmarks(way: int) -> int:
     return round(LANDMARKS * min(max(way / CLASSES, 1.0), MOST_TIMES))
 
 
-def landmark_queries(supports: int, queries: int, most: int) -> NDArray[np.int64] | None:
-    """Return the numbers of the queries that are landmarks, rising, or None where all rows are.
+def landmarks_wanted(supports: int, queries: int, most: int) -> int | None:
+    """Return how many of the queries are landmarks, about, or None where all rows are.
 
-    The queries are cut into equal stretches, and of each one is drawn, by the number of the stretch alone.
-
-    >>> landmark_queries(5, 1_000, most=10)
-    array([161, 361, 503, 657, 810])
+    >>> landmarks_wanted(5, 1_000, most=10), landmarks_wanted(5, 5, most=10)
+    (5, None)
     """
-    if supports + queries <= most:
-        return None
-    count = min(queries, max(most - supports, most // 2, 1))
-    bounds = np.arange(count + 1) * queries // count
-    drawn = np.random.default_rng(count).random(count)
-    return np.asarray(bounds[:-1] + (drawn * np.diff(bounds)).astype(np.int64))
+    return None if supports + queries <= most else min(queries, max(most - supports, most // 2, 1))
+
+
+def landmark_places(sizes: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Return the places of landmarks in an order of the queries by small cells, rising.
+
+    Of each cell its share of `count` is drawn, rounded up or down by chance, one row from each stretch of the cell. A
+    cell's draws are a function of its number and size: where another has a row more or less, they do not change.
+
+    >>> landmark_places(np.array([100, 0, 60, 3]), count=20)
+    array([  3,   7,  22,  23,  32,  39,  51,  54,  68,  71,  82,  88,  96,
+           103, 112, 120, 133, 141, 149, 158, 162])
+    """
+    cells = np.arange(len(sizes), dtype=np.uint64)
+    wanted = np.floor(sizes * (count / sizes.sum()) + _shares(cells)).astype(np.int64)  # [S]
+    own = np.repeat(np.arange(len(sizes)), wanted)
+    first = np.concatenate([[0], np.cumsum(wanted)])[:-1]
+    number = np.arange(len(own)) - first[own]  # of a landmark in its cell
+    begin, end = (sizes[own] * at // wanted[own] for at in (number, number + 1))
+    drawn = begin + (_shares(own.astype(np.uint64) << np.uint64(32) | (number + 1).astype(np.uint64)) * (end - begin))
+    return np.asarray((np.cumsum(sizes) - sizes)[own] + drawn.astype(np.int64))
+
+
+def _shares(counters: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Return numbers in [0, 1) that look random, by counters."""
+    return np.asarray((mix(counters * GOLDEN + GOLDEN) >> np.uint64(11)) * 2.0**-53, dtype=np.float64)
 
 
 def random_signs(numbers: NDArray[np.int64]) -> NDArray[np.float32]:

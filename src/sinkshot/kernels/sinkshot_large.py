@@ -20,11 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from sinkshot.kernels.cells import SMALL_CELLS, cells_wanted, find_cells, sample_of
 from sinkshot.kernels.jit import workers
 from sinkshot.kernels.landmarks import (
     MOST_CHOOSING,
     LandmarkLinks,
-    landmark_queries,
+    landmark_places,
+    landmarks_wanted,
     most_landmarks,
     one_way,
     random_signs,
@@ -208,13 +210,26 @@ def large_pool(task: Task) -> Iterator[LargePool]:
     parts = (task.support[0], task.query[0])
     blocks = tuple(part[at : at + _BLOCK] for part in parts for at in range(0, len(part), _BLOCK))
     with ONE_BLAS_THREAD, ThreadPoolExecutor(count) as pool:
-        yield LargePool(blocks, _landmarks(task), pool, count)
+        yield LargePool(blocks, _landmarks(task, pool), pool, count)
 
 
-def _landmarks(task: Task) -> NDArray[np.int64] | None:
+def _landmarks(task: Task, pool: Executor) -> NDArray[np.int64] | None:
     """Return the numbers of the landmarks, supports first, or None where all rows are."""
-    queries = landmark_queries(task.supports, task.queries, most_landmarks(task.way))
-    return None if queries is None else np.concatenate([np.arange(task.supports), task.supports + queries])
+    wanted = landmarks_wanted(task.supports, task.queries, most_landmarks(task.way))
+    if wanted is None:
+        return None
+    queries = np.sort(landmark_queries(task.query[0], wanted, pool))
+    return np.concatenate([np.arange(task.supports), task.supports + queries])
+
+
+def landmark_queries(rows: Floats, wanted: int, pool: Executor) -> NDArray[np.int64]:
+    """Return the numbers of the queries [n, d] that are landmarks: drawn evenly from cells of similar rows."""
+    sample = rows[sample_of(len(rows), wanted)].astype(np.float32)
+    cells = find_cells(sample, cells_wanted(wanted), SMALL_CELLS)
+    blocks = (rows[at : at + _BLOCK] for at in range(0, len(rows), _BLOCK))
+    small = np.concatenate(list(pool.map(cells.small_of, blocks)))
+    places = landmark_places(np.bincount(small, minlength=len(cells.small)), wanted)
+    return np.asarray(np.argsort(small, kind="stable")[places])
 
 
 def sparse_graph(nearest: Lists, sharpness: float, dtype: Any) -> SparseGraph:

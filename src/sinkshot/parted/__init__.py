@@ -9,7 +9,8 @@ runs on a pool in memory and on one in parts.
     work_folder   where a run keeps its files, and who works on the parts
     array         arrays in parts and their namespace, which follows the array API
     pool          a bank in parts, preprocessed and sorted into cells of similar rows
-    cells         k-means cells
+    sorted_rows   where the rows of a pool stand in the sorted parts of its bank
+    cell_files    k-means cells (`sinkshot.kernels.cells`) in a file
     neighbours    nearest rows by cells
     graph         who reads whose values, and averages over it
     solve         run a method on it

@@ -13,6 +13,7 @@ import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -298,11 +299,20 @@ def reduce(job: ReduceJob) -> list[Floats]:
 def read_rows(path: Path, width: int, begin: int, end: int, dtype: Any = np.float32) -> Floats:
     """Read rows [n, width] of a file of the run."""
     found = np.empty((end - begin, width), dtype)
-    with room_is_said(path.parent), path.open("rb") as file:  # buffered, so that short reads go on
+    with room_is_said(path.parent), path.open("rb", buffering=0) as file:
         file.seek(begin * width * found.itemsize)
-        if found.size and file.readinto(found.data.cast("B")) != found.nbytes:
-            raise OSError(errno.EIO, f"{path.name} is truncated")
+        read_into(file, found)
     return found
+
+
+def read_into(file: FileIO, rows: Floats) -> None:
+    """Fill rows with the next bytes of an open file, which may come in pieces."""
+    left = rows.data.cast("B") if rows.size else memoryview(b"")
+    while left:
+        count = file.readinto(left)
+        if not count:
+            raise OSError(errno.EIO, f"{Path(str(file.name)).name} is truncated")
+        left = left[count:]
 
 
 def write_rows(path: Path, rows: Floats, begin: int, dtype: Any = np.float32) -> None:

@@ -59,17 +59,17 @@ class DirectLines:
         self.client = client
         self._lines: list[WorkerLine] = []
         self._tried: set[str] = set()  # workers at the last attempt to connect
-        self._looked, self._there = float("-inf"), set[str]()
+        self._looked, self._there = float("-inf"), dict[str, int]()
 
-    def workers(self) -> set[str]:
-        """Return the addresses of the workers, at most a second old."""
+    def workers(self) -> dict[str, int]:
+        """Return the addresses of the workers and their threads, at most a second old."""
         if time.monotonic() - self._looked > _LOOK:
-            self._there, self._looked = set(self.client.nthreads()), time.monotonic()
+            self._there, self._looked = dict(self.client.nthreads()), time.monotonic()
         return self._there
 
     def map(self, function: Callable[[Job], Result], jobs: Sequence[Job]) -> list[Result]:
         """Return the results of jobs, in order; an InputError of a job ends the work."""
-        if self.workers() != self._tried:
+        if self.workers().keys() != self._tried:
             self._connect()
         lines, message = list(self._lines), pickle.dumps((function, jobs), pickle.HIGHEST_PROTOCOL)
         cuts = [len(jobs) * number // len(lines) for number in range(len(lines) + 1)] if lines else []

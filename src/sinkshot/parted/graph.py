@@ -4,6 +4,9 @@ Each part holds the rows of the graph that are its own: a sparse matrix with col
 first in the pool. They read each other, by the mean of both directions; other rows read landmarks and are read by none
 (`sinkshot.kernels.landmarks`). So repeated averages run over landmarks alone, and other rows take the last one, as part
 of whatever pass needs their values.
+
+Averages of one class do not need those of another. So repeated averages over landmarks are divided by classes, a few in
+each job, and a job repeats them without waiting for others; so few values of all landmarks also fit into a cache.
 """
 
 from __future__ import annotations
@@ -30,11 +33,12 @@ from sinkshot.parted.array import (
     store,
     write_rows,
 )
-from sinkshot.parted.work_folder import RowLayout, WorkFolder, room_is_said
+from sinkshot.parted.work_folder import RowLayout, WorkFolder, removed_with, room_is_said
 
 Floats = NDArray[Any]
-PIECE_ROWS = 2_048, 16_384  # least and most rows that look for neighbours in one job, about
+PIECE_ROWS = 1_280, 16_384  # least and most rows that look for neighbours in one job, about
 PIECES = 256  # number of jobs, as far as those bounds allow
+CLASSES_AT_ONCE = 4  # whose values a job averages: so, one average over 20 classes takes two thirds of the time
 _LINK_BYTES = 80  # of the graph for a row, about
 _GRAPHS_KEPT = 16  # parts of landmarks whose links a process keeps, some 0.6 MB each
 
@@ -74,17 +78,14 @@ class PartedGraph:
         everywhere = mixed if self.layout.landmark_parts is None else Mixed(values.expression, before, mixed, spread)
         return PartedArray(self.work, self.layout, everywhere, probe, of_queries=False)
 
-    def _repeatedly(self, own: Stored, spread: float, times: int, returned: Stored | None) -> tuple[Stored, Stored]:
+    def _repeatedly(
+        self, own: Stored, spread: float, times: int, returned: Stored | None
+    ) -> tuple[StoredByClass, StoredByClass]:
         """Mix values of landmarks; return them before and after the last time, then without what came back."""
-        before = mixed = own
-        parts = self.work.groups(self.layout, range(self.layout.landmark_parts or len(self.layout.sizes) + 1))
-        read = self.layout.landmarks * (8 * own.width + _LINK_BYTES)
-        for done in range(1, times + 1):
-            target = new_stored(self.work, self.layout.landmarks, own.width, by_row=True)
-            last = returned if done == times else None
-            jobs = [SmoothJob(self.layout, some, own, mixed, target.path, spread, last) for some in parts]
-            self.work.map(smoothed_part, jobs, size=read)
-            before, mixed = mixed, target
+        before, mixed = (new_by_class(self.work, self.layout.landmarks, own.width) for _ in range(2))
+        jobs = [SmoothJob(self.layout, some, own, spread, times, returned, before, mixed) for some in mixed.classes]
+        read = self.layout.landmarks * (8 * own.width + _LINK_BYTES * len(jobs)) * times
+        self.work.map(smoothed_classes, jobs, size=read)
         return before, mixed
 
     def _share_returned(self, numbers: NDArray[np.int64], spread: float, times: int) -> Stored:
@@ -95,7 +96,8 @@ class PartedGraph:
             write_rows(drawn.path, signs, 0)
             _, mixed = self._repeatedly(drawn, spread, times, None)
             found = new_stored(self.work, len(signs), 1, by_row=True)
-            write_rows(found.path, share_returned(read_rows(mixed.path, mixed.width, 0, len(signs)), signs, spread), 0)
+            every = np.concatenate(mixed.mapped(len(signs)), axis=1)
+            write_rows(found.path, share_returned(every, signs, spread), 0)
             self._returned[spread, times] = found
         return self._returned[spread, times]
 
@@ -111,12 +113,56 @@ class PartedGraph:
 
 
 @dataclass(eq=False)
+class StoredByClass(Expression):
+    """Values of landmarks in a file, float32: a few classes after the other, each few row by row."""
+
+    path: Path
+    width: int
+
+    @property
+    def classes(self) -> list[tuple[int, int]]:
+        """Bounds of each few classes."""
+        return [(first, min(first + CLASSES_AT_ONCE, self.width)) for first in range(0, self.width, CLASSES_AT_ONCE)]
+
+    def mapped(self, landmarks: int) -> list[Floats]:
+        """Return the values [landmarks, k] of each few classes, as they are in the file."""
+        return _mapped(self.path, tuple(self.classes), landmarks)
+
+    def write(self, classes: tuple[int, int], values: Floats) -> None:
+        """Write the values [landmarks, k] of a few classes."""
+        write_rows(self.path, values.reshape(-1, 1), classes[0] * len(values))
+
+    def computed(self, layout: RowLayout, part: int, memo: dict[int, Floats]) -> Floats:
+        """Read the values of a part of landmarks."""
+        begin, end = layout.starts[part : part + 2]
+        return np.concatenate([some[begin:end] for some in self.mapped(layout.landmarks)], axis=1).T[None]
+
+    def files(self) -> set[Any]:
+        """Return the file itself."""
+        return {self}
+
+
+@lru_cache(maxsize=4)
+def _mapped(path: Path, classes: tuple[tuple[int, int], ...], landmarks: int) -> list[Floats]:
+    """Map a file of the run, which was written before anything reads it; each process does so once."""
+    whole = np.asarray(np.memmap(path, np.float32, "r"))
+    return [whole[first * landmarks : last * landmarks].reshape(landmarks, -1) for first, last in classes]
+
+
+def new_by_class(work: WorkFolder, landmarks: int, width: int) -> StoredByClass:
+    """Make a file for the values of landmarks; it is deleted when nothing refers to it."""
+    made = StoredByClass(work.new_file(4 * width * landmarks), width)
+    removed_with(made, made.path)
+    return made
+
+
+@dataclass(eq=False)
 class Mixed(Expression):
     """Values mixed with those of neighbours: of landmarks known, of other rows from what landmarks had before."""
 
     own: Expression
-    before: Stored  # values of landmarks before the last average
-    landmarks: Stored  # and after it
+    before: StoredByClass  # values of landmarks before the last average
+    landmarks: StoredByClass  # and after it
     spread: float
 
     def computed(self, layout: RowLayout, part: int, memo: dict[int, Floats]) -> Floats:
@@ -124,44 +170,48 @@ class Mixed(Expression):
         assert layout.landmark_parts is not None
         if part < layout.landmark_parts:
             return self.landmarks.block(layout, part, memo)
-        graph, width = read_graph(layout, part), self.before.width
-        read = np.memmap(self.before.path, np.float32, "r", shape=(layout.landmarks, width))
-        own = np.broadcast_to(self.own.block(layout, part, memo)[0], (width, graph.shape[0])).T
-        mixed = (1.0 - self.spread) * own + self.spread * (graph @ read)
+        graph = read_graph(layout, part)
+        average = np.concatenate([graph @ some for some in self.before.mapped(layout.landmarks)], axis=1).T  # [way, n]
+        own = np.broadcast_to(self.own.block(layout, part, memo)[0], average.shape)
+        mixed = (1.0 - self.spread) * own + self.spread * average
         alone = np.diff(graph.indptr) == 0
-        mixed[alone] = own[alone]
-        return np.asarray(mixed, dtype=np.float32).T[None]
+        mixed[:, alone] = own[:, alone]
+        return np.asarray(mixed, dtype=np.float32)[None]
 
-    def files(self) -> set[Stored]:
+    def files(self) -> set[Any]:
         """Return the files of the rows' own values and that of the landmarks."""
         return {*self.own.files(), self.landmarks}
 
 
 @dataclass(frozen=True)
 class SmoothJob:
-    """Parts whose values are mixed with those of neighbours once."""
+    """A few classes whose values at landmarks are mixed with those of neighbours, repeatedly."""
 
     layout: RowLayout
-    parts: tuple[int, ...]
-    own: Stored
-    mixed: Stored
-    target: Path
+    classes: tuple[int, int]
+    own: Stored  # by row
     spread: float
+    times: int
     returned: Stored | None  # share of its own value that comes back to each row, to be taken out
+    before: StoredByClass  # to be written: values before the last time ...
+    target: StoredByClass  # ... and after it
 
 
-def smoothed_part(job: SmoothJob) -> None:
-    """Mix the values of parts with those of their neighbours."""
-    width, starts = job.own.width, job.layout.starts
-    everywhere = np.memmap(job.mixed.path, np.float32, "r", shape=(job.layout.landmarks, width))
-    for part in job.parts:
-        graph = read_graph(job.layout, part)
-        begin, end = starts[part : part + 2]
-        own = read_rows(job.own.path, width, begin, end)
-        mixed = (1.0 - job.spread) * own + job.spread * (graph @ everywhere)
-        if job.returned is not None:
-            mixed = without_return(mixed, own, read_rows(job.returned.path, 1, begin, end), job.spread)
-        write_rows(job.target, mixed, begin)
+def smoothed_classes(job: SmoothJob) -> None:
+    """Mix the values of landmarks with those of their neighbours."""
+    landmarks = job.layout.landmarks
+    everything = np.memmap(job.own.path, np.float32, "r", shape=(landmarks, job.own.width))
+    own = np.ascontiguousarray(everything[:, slice(*job.classes)])
+    graphs = [read_graph(job.layout, part) for part in job.layout.of_landmarks]
+    before = mixed = own
+    for _ in range(job.times):
+        before, mixed = mixed, np.concatenate([graph @ mixed for graph in graphs])
+        mixed *= np.float32(job.spread)
+        mixed += (1.0 - job.spread) * own
+    if job.returned is not None:
+        mixed = without_return(mixed, own, read_rows(job.returned.path, 1, 0, landmarks), job.spread)
+    job.before.write(job.classes, before)
+    job.target.write(job.classes, mixed)
 
 
 EDGE = np.dtype([("to", np.int32), ("row", np.int32), ("weight", np.float32)])

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sinkshot.kernels.landmarks import LandmarkLinks
 from sinkshot.kernels.nearest_rows import Lists, keep_nearest, no_rows, unit_rows
 from sinkshot.parted.array import new_array
-from sinkshot.parted.cells import read_cells
+from sinkshot.parted.cell_files import read_cells
 from sinkshot.parted.graph import LinkJob, PartedGraph, Piece, linked, pieces_of, scaled, write_edges, write_one_way
 from sinkshot.parted.pool import CELLS, PartedPool, PoolFiles
 from sinkshot.parted.work_folder import RowLayout, WorkFolder, room_is_said
@@ -69,9 +69,8 @@ def neighbour_graph(
     for function, parts in ((linked, layout.of_landmarks), (scaled, every)):
         linking = [LinkJob(layout, some, root.stored().path, cuts) for some in work.groups(layout, parts)]
         work.map(function, linking, shown="linking neighbours")
-    for piece in (piece for part in every for piece in pieces_of(layout, part)):
-        for name in ("edges", "links"):
-            piece.path(layout, name).unlink(missing_ok=True)
+    pieces = [piece for part in every for piece in pieces_of(layout, part)]
+    work.remove([piece.path(layout, name) for piece in pieces for name in ("edges", "links")])
     numbers = None if layout.landmark_parts is None else _numbers_in_task(pool.files)
     return PartedGraph(work, layout, root, np.array([closeness / (count * layout.rows)]), numbers), near
 

@@ -6,6 +6,7 @@ import errno
 import os
 import time
 import weakref
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -26,7 +27,7 @@ Job = TypeVar("Job")
 Result = TypeVar("Result")
 Progress = Callable[[str, int, int], None]  # what is being done, parts done, parts in all
 SMALL = 4 << 20  # bytes that one thread reads faster than several threads can be woken
-MEDIUM = 16 << 20  # bytes that threads of this process read faster than work can be sent to workers
+SENT = 2 << 20  # bytes from which on workers are told: that takes about a millisecond, and threads would share a lock
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class RowLayout:
         """Rows in which neighbours are looked for; they come first."""
         return self.rows if self.landmark_parts is None else self.starts[self.landmark_parts]
 
-    @property
+    @cached_property
     def starts(self) -> list[int]:
         """First row of each part and, at the end, the number of all rows."""
         return list(accumulate((self.supports, *self.sizes), initial=0))
@@ -81,20 +82,20 @@ class WorkFolder:
     @property
     def workers(self) -> int:
         """How many jobs run at the same time."""
-        return cores() if self._lines is None else max(1, len(self._lines.workers()))
+        return cores() if self._lines is None else max(1, sum(self._lines.workers().values()))
 
     def map(
         self, function: Callable[[Job], Result], jobs: Sequence[Job], *, shown: str = "", size: int | None = None
     ) -> list[Result]:
         """Return the results of all jobs, in order.
 
-        `shown` reports progress under that name. Jobs that together read so few bytes (`size`) that sending them would
-        take longer are done in this process: very few by one thread, more by several.
+        `shown` reports progress under that name. Jobs that together read so few bytes (`size`) that sending them, or
+        waking threads, would take longer are done here, one after the other.
         """
         began = time.monotonic()
-        if size is not None and size <= SMALL:
+        if size is not None and size <= (SMALL if self.client is None else SENT):
             results = [function(job) for job in jobs]
-        elif not shown and (self.client is None or (size is not None and size <= MEDIUM)):
+        elif not shown and self.client is None:
             results = list(map(function, jobs) if cores() == 1 else self._threads.map(function, jobs))
         elif self.client is None:
             results = list(self._told(shown, in_order(function, jobs, cores()), len(jobs)))
@@ -114,19 +115,29 @@ class WorkFolder:
         """Threads for passes; there are hundreds, and starting threads for each takes as long as some of them."""
         return ThreadPoolExecutor(cores())
 
+    def remove(self, paths: Iterable[Path]) -> None:
+        """Remove files while work goes on: giving back gigabytes of the page cache takes the system a second."""
+        self._removing.map(_remove, list(paths))
+
+    @cached_property
+    def _removing(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(1)
+
     def close(self) -> None:
         """End the threads, and hang up on workers."""
         if self._lines is not None:
             self._lines.close()
-        if "_threads" in self.__dict__:
-            self._threads.shutdown()
+        for threads in ("_threads", "_removing"):
+            if threads in self.__dict__:
+                getattr(self, threads).shutdown()
 
     def groups(self, layout: RowLayout, parts: range) -> list[tuple[int, ...]]:
         """Divide parts into groups of neighbours with about as many rows, a job for each worker."""
-        wanted = min(len(parts), max(self.workers, cores()))
+        wanted = min(len(parts), self.workers)
         starts = layout.starts[parts.start : parts.stop + 1]
+        middles = [(first + last) / 2 for first, last in pairwise(starts)]
         targets = (starts[0] + (starts[-1] - starts[0]) * i / wanted for i in range(wanted + 1))
-        cuts = [parts.start + min(range(len(starts)), key=lambda at: abs(starts[at] - t)) for t in targets]
+        cuts = [parts.start + bisect_left(middles, target) for target in targets]
         return [tuple(range(begin, end)) for begin, end in pairwise(cuts) if end > begin]
 
     def new_file(self, size: int) -> Path:
