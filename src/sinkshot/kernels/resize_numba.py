@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sinkshot.kernels import numba_environment  # noqa: F401  before Numba reads it
 
 # isort: split
-from numba import types
+from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -91,11 +91,16 @@ def _words(*values: int) -> Any:
     return ir.Constant(ir.VectorType(_WORD, len(values)), values)
 
 
+def _part(function: Any) -> Any:
+    """Compile a part of what follows; products are not fused with sums, since Pillow's are not."""
+    return njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy")(function)
+
+
 def _compiled(function: Any) -> Any:
     return cached(function, nogil=True)
 
 
-@_compiled
+@_part
 def _means(length: int, first: int, side: int, size: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """For each pixel of the result: the first pixel that it is a mean of, and the weights [size, 4 taps].
 
@@ -124,7 +129,7 @@ def _means(length: int, first: int, side: int, size: int) -> tuple[NDArray[np.in
     return starts, weights
 
 
-@_compiled
+@_part
 def _mean_pixels(row: Pixels, starts: NDArray[np.int64], weights: NDArray[np.int32], out: Pixels) -> None:
     """Fill a row of three channels, and a byte behind it, with weighted means of pixels of a row of four channels."""
     pixels, to, at = row.ctypes.data, out.ctypes.data, weights.ctypes.data
@@ -133,7 +138,7 @@ def _mean_pixels(row: Pixels, starts: NDArray[np.int64], weights: NDArray[np.int
         _mean_pixel(np.uintp(pixels + 4 * starts[x]), np.uintp(at + 32 * pairs * x), pairs, np.uintp(to + 3 * x))
 
 
-@_compiled
+@_part
 def _mean_row(rows: Pixels, first: int, weights: NDArray[np.int32], sums: NDArray[np.int32], out: Pixels) -> None:
     """Fill a row with the weighted mean of rows, whose weights are given four times; `sums` is room for it."""
     for j in range(len(sums)):
