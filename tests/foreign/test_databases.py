@@ -46,6 +46,21 @@ def test_a_cached_vector_of_another_kind_is_computed_again(tmp_path, value):
         np.testing.assert_array_equal(kept.known([ITEM])[ITEM], ROW[0])
 
 
+def test_a_cache_of_features_without_rowid_is_read_and_written(tmp_path):
+    with closing(sqlite3.connect(tmp_path / "features.sqlite")) as database:
+        columns = "encoder text, item blob, vector blob, primary key (encoder, item)"
+        database.execute(f"create table features ({columns}) without rowid")
+        database.execute("insert into features values (?, ?, ?)", ("encoder", ITEM, ROW.tobytes()))
+        database.commit()
+    other = of_text("b")
+    with cache(tmp_path / "features.sqlite") as kept:
+        np.testing.assert_array_equal(kept.known([ITEM])[ITEM], ROW[0])
+        kept.add([ITEM, other], np.concatenate([2 * ROW, ROW]))
+        kept.write()
+        found = kept.known([ITEM, other])
+        np.testing.assert_array_equal([found[ITEM], found[other]], np.concatenate([2 * ROW, ROW]))
+
+
 @pytest.mark.parametrize("value", [b"", "text", 1 << 34, None])
 def test_a_cached_digest_of_another_kind_is_computed_again(tmp_path, value):
     image = tmp_path / "x.png"

@@ -23,9 +23,11 @@ from sinkshot.foreign.files import opened
 
 NAME = "features.sqlite"
 _SCHEMA = """
-create table if not exists features (encoder text, item blob, vector blob, primary key (encoder, item)) without rowid;
+create table if not exists features (encoder text, item blob, vector blob, primary key (encoder, item));
 create table if not exists files (path blob primary key, size integer, modified integer, item blob) without rowid;
 """
+"""Features stand in the order of writing, so that new ones go to few pages. In older caches they stand in the order of
+digests (`without rowid`); the same statements read and write both."""
 _AT_ONCE = 500  # items per query
 _SMALL = 1 << 20  # bytes up to which a file is read at once
 Digest = bytes
