@@ -41,7 +41,7 @@ def by_chance(draw: int) -> Callable[[np.ndarray, int], np.ndarray]:
 
 def draw_by(small: str, draw: int) -> None:
     """Let landmarks be drawn by chance or from so many small cells, in one of several draws."""
-    landmarks._shares = lambda counters: SHARES(counters + np.uint64(draw) * np.uint64(2**62 // 1_000))
+    landmarks._shares = lambda counters: SHARES(counters + np.uint64(1_000_003 * draw << 40))
     pools.landmark_places = by_chance(draw) if small == CHANCE else PLACES
     cells.SMALL_CELLS = pools.SMALL_CELLS = 1 if small == CHANCE else int(small)
 
