@@ -45,16 +45,22 @@ def rows_and_codes(path: Path) -> tuple[PartedRows, np.ndarray]:
     return rows, np.array([rows.classes.index(name) for name in rows.features.index.class_names])[truth]
 
 
-def right_rows(rows: PartedRows, codes: np.ndarray, cache: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Return of each row whether its most probable class is right, and whether it is a landmark."""
+def answered(rows: PartedRows, cache: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return of each row its class probabilities, that of belonging to none, and whether it is a landmark."""
+    marks = np.zeros(len(rows.labels), bool)
     with work_folder(cache, None, None) as work:
         pool = pool_of(rows, methods.get("sinkshot"), work)
         scores, _ = solve(pool, methods.get("sinkshot"), {}, work)
-        found = collected(scores.probabilities, pool, len(codes))
-        marks = np.zeros(len(codes), bool)
+        found = [collected(array, pool, len(marks)) for array in (scores.probabilities, scores.unknown)]
         for part in pool.layout.of_landmarks:
             marks[pool.files.bank_numbers(part)] = True
-    return found.argmax(axis=1) == codes, marks
+    return found[0], found[1], marks
+
+
+def right_rows(rows: PartedRows, codes: np.ndarray, cache: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Return of each row whether its most probable class is right, and whether it is a landmark."""
+    probabilities, _, marks = answered(rows, cache)
+    return probabilities.argmax(axis=1) == codes, marks
 
 
 def measured(path: Path, most: int, first: int) -> dict[str, Any]:

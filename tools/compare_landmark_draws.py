@@ -3,7 +3,8 @@
 Pools of blends of validation rows, small ones and a large one that contains them, are labelled with several draws of
 their landmarks: by chance alone, and evenly from cells of similar rows, as the method does, with several numbers of
 small cells in a cell of 256 landmarks. A line for each draw says how many percent are right, of all rows and of the
-first 50,000 and 100,000; then mean and standard deviation of each way.
+first 50,000 and 100,000, and how probable it is in the mean that a row belongs to no class, which none does; then mean
+and standard deviation of each way.
 
     python tools/compare_landmark_draws.py work --rows 50000,100000,400000 --draws 3 --small chance,1,4,16,48
 """
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
-from choose_landmarks import BANKS, right_rows, rows_and_codes
+from choose_landmarks import BANKS, answered, rows_and_codes
 from compare_pool_sizes import percent, some_parts
 from make_large_pool import BLOCK, make
 
@@ -41,7 +42,7 @@ def by_chance(draw: int) -> Callable[[np.ndarray, int], np.ndarray]:
 
 def draw_by(small: str, draw: int) -> None:
     """Let landmarks be drawn by chance or from so many small cells, in one of several draws."""
-    landmarks._shares = lambda counters: SHARES(counters + np.uint64(draw) * np.uint64(2**62 // 1_000))
+    landmarks._shares = lambda counters: SHARES(counters + np.uint64(1_000_003 * draw << 40))
     pools.landmark_places = by_chance(draw) if small == CHANCE else PLACES
     cells.SMALL_CELLS = pools.SMALL_CELLS = 1 if small == CHANCE else int(small)
 
@@ -68,17 +69,12 @@ def main() -> None:
         free, found = some.labels < 0, []
         for draw in range(asked.draws):
             draw_by(small, draw)
-            right, marks = right_rows(some, codes[numbers], folder / "cache")
+            probabilities, unknown, marks = answered(some, folder / "cache")
+            right = probabilities.argmax(axis=1) == codes[numbers]
             of_first = {f"first_{first}": percent(right[:first], free[:first]) for first in FIRST if first < size}
             found.append(percent(right, free))
-            _tell(
-                rows=size,
-                small=small,
-                draw=draw,
-                right=found[-1],
-                **of_first,
-                of_landmarks=percent(right, free & marks),
-            )
+            of_all = {"of_landmarks": percent(right, free & marks), "mean_unknown": percent(unknown, free)}
+            _tell(rows=size, small=small, draw=draw, right=found[-1], **of_first, **of_all)
         if len(found) > 1:
             _tell(rows=size, small=small, mean=np.mean(found).round(3), deviation=np.std(found, ddof=1).round(3))
 

@@ -7,8 +7,8 @@ its nearest landmarks and those to which it is nearer than the last of their own
 by none. Up to that size every row is a landmark. The size was chosen on blends of validation rows
 (`tools/choose_landmarks.py`); where there are many classes it grows with them.
 
-Which rows are drawn changes the answers of the whole pool. So they are drawn evenly from small cells of similar rows
-(`sinkshot.kernels.cells`), some five from each: such draws differ less, and are better (docs/scale.md).
+They are drawn evenly from small cells of similar rows (`sinkshot.kernels.cells`), some five from each: answers are
+better than with landmarks by chance (docs/scale.md).
 
 With repeated averages, part of a landmark's own first guess returns to it through its neighbours; other rows are not
 affected. On validation rows 0.3 to 0.5 points fewer landmarks are right (docs/scale.md), and they are 40 % of a pool of

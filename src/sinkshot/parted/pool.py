@@ -151,9 +151,9 @@ def prepare_pool(features: PartedFeatures, labels: NDArray[np.int64], spelled: s
     total = own.sum(axis=0, dtype=np.float64) + np.sum([one.total for one in found], axis=0)
     shift = centre_of(own, labels[numbers], total / len(labels), centring)
     finish = Finish(shift.astype(np.float32), centring.normalise)
-    sample = finish(np.concatenate([one.sample for one in found]).astype(np.float32))
-    zero_rows = sum(one.zero_rows for one in found)
+    sample, zero_rows = np.concatenate([one.sample for one in found]), sum(one.zero_rows for one in found)
     del found
+    sample = finish(sample.astype(np.float32, copy=False))
     cells = find_cells(sample, cells_wanted(wanted or queries), 1 if wanted is None else SMALL_CELLS)
     del sample
     with room_is_said(work.path):
