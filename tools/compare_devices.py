@@ -7,9 +7,9 @@
 
 Every method labels the same episodes of the bundled bank by the engine that "auto" picks on each device: balanced
 1-shot, Dirichlet 5-shot, open set 5-shot. At least 99.9 % of its labels must be equal; the exit status is 1 where
-fewer are, or where a method fails. With `--float64` both devices run the methods on torch, with rows and arithmetic in
-float64. With `--rounded` both sides are computed so on the CPU; they differ only in that one side's rows are rounded to
-float32. Two devices that compute in float32 cannot agree better than that.
+fewer are, or where a method fails. With `--float64` rows and arithmetic are float64, by the readable code on NumPy here
+and by torch on the device. With `--rounded` both sides are float64 by torch on the CPU; they differ only in that one
+side's rows are rounded to float32. Two devices that compute in float32 cannot agree better than that.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from sinkshot.task import Task
 from sinkshot.threads import LIMIT, available
 
 BANK = "cifar-fs_wrn-28-10"
-LEAST, FLOAT64, ROUNDED = 0.999, "float64", "rounded"
+LEAST, FLOAT64, ROUNDED, NUMPY = 0.999, "float64", "rounded", "numpy"
 COLUMNS = (("balanced", 1), ("dirichlet", 5), ("open-set", 5))
 
 
@@ -69,7 +69,7 @@ def labels_of(name: str, recipe: Recipe, engine: str, device: str) -> tuple[NDAr
 
 
 def labels_in_float64(
-    name: str, recipe: Recipe, kind: type[np.floating[Any]], device: str = "cpu"
+    name: str, recipe: Recipe, kind: type[np.floating[Any]], device: str
 ) -> tuple[NDArray[np.intp], float]:
     """Return the most probable class of each query and seconds, in float64, from rows preprocessed in `kind`."""
     import torch
@@ -80,14 +80,15 @@ def labels_in_float64(
     rows = bank.features.astype(kind)
     task = Task(rows[drawn.support], drawn.support_labels, rows[drawn.query], recipe.way, base)
     done = preprocess.apply(task, preprocess.spell(job.steps), bank.base)
-    given = (done.support.astype(np.float64), done.labels, done.query.astype(np.float64))
-    support, labels, query = (torch.from_numpy(np.asarray(a)).to(device) for a in given)
-    parts = min(available(), recipe.episodes) if device == "cpu" else 1
+    arrays = (done.support.astype(np.float64), done.labels, done.query.astype(np.float64))
+    parts = min(available(), recipe.episodes) if device in ("cpu", NUMPY) else 1
 
     def answered(part: NDArray[np.intp]) -> NDArray[np.intp]:
-        torch.set_num_threads(1 if parts > 1 else available())  # of this thread
-        here = torch.from_numpy(part).to(device)
-        task = Task(support[here], labels[here], query[here], recipe.way, job.base)
+        given = [np.asarray(array)[part] for array in arrays]
+        if device != NUMPY:
+            torch.set_num_threads(1 if parts > 1 else available())  # of this thread
+            given = [torch.from_numpy(array).to(device) for array in given]
+        task = Task(*given, recipe.way, job.base)
         return to_numpy(job.method.function(task, **job.hyper).probabilities).argmax(axis=-1)
 
     begin = time.perf_counter()
@@ -103,7 +104,8 @@ def compared(name: str, episodes: int, engine: str, device: str) -> Compared:
         recipe = Recipe(protocol=protocol, shot=max(shot, METHODS[name].least_shots), episodes=episodes)
         if engine in (FLOAT64, ROUNDED):
             other = (np.float64, device) if engine == FLOAT64 else (np.float32, "cpu")
-            (ours, seconds), used = labels_in_float64(name, recipe, np.float64), "float64"
+            first = NUMPY if engine == FLOAT64 else "cpu"
+            (ours, seconds), used = labels_in_float64(name, recipe, np.float64, first), "float64"
             theirs, took = labels_in_float64(name, recipe, *other)
         else:
             ours, _, seconds = labels_of(name, recipe, "auto", "cpu")

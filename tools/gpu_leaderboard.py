@@ -108,7 +108,7 @@ def chosen(study: Study, wanted: Iterable[tuple[str, BankKey]]) -> Study:
 def measure(wanted: Iterable[tuple[str, BankKey]], episodes: int, where: Where) -> RunResult:
     """Measure methods on banks in this process, or read what the store has of them."""
     study = chosen(expanded(episodes), wanted)
-    how = {"workers": 1, "device": where.device, "command": "python tools/gpu_leaderboard.py --probe"}
+    how = {"workers": 1, "device": where.device, "command": "python tools/gpu_leaderboard.py"}
     return run([study], Catalogue(), opened(where.store), **how)
 
 

@@ -47,7 +47,7 @@ Pages are made from the registry and the methods' own files. The numbers are tho
 """
 COMMANDS = {
     STUDY: "sinkshot reproduce --study leaderboard --episodes 2000",
-    ON_GPU: "python tools/gpu_leaderboard.py --probe    # 10,000 episodes each, on a GPU",
+    ON_GPU: "python tools/gpu_leaderboard.py    # 10,000 episodes each, on a GPU",
 }
 TIMES = {
     STUDY: "milliseconds per episode on one core, with every core of {hardware} busy",

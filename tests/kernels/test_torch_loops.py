@@ -194,7 +194,7 @@ def test_the_manifold_moves_as_in_the_readable_code(bank, shot, k, spread, alpha
     x, member, first = (torch.from_numpy(part).to(device) for part in (x, member, first))
     slope = partial(_tim.slope_by_logits, member=member, settings=settings)
     moving = Manifold(x, first, k, spread, settings.temperature, settings.lr, slope)
-    np.testing.assert_allclose(moving.descend(25).cpu().numpy(), wanted, atol=2e-6)
+    np.testing.assert_allclose(moving.descend(25).cpu().numpy(), wanted, atol=1e-10)
 
 
 def symmetric(count, rows):

@@ -18,7 +18,7 @@ from sinkshot.kernels.torch_graphs import Repeated
 from sinkshot.settings.constants import MANIFOLD_EPSILON
 
 REFRESH = 20  # steps that an inverse serves
-CORRECTIONS = 3  # of a solution, in each step
+CORRECTIONS = {torch.float32: 3, torch.float64: 8}  # of a solution, in each step: what its digits are worth
 
 
 class Manifold:
@@ -119,7 +119,7 @@ class Manifold:
 
     def _correct(self, solution: Tensor, right: Tensor, strong: Tensor, inverse: Tensor) -> None:
         """Bring the solution of (I - spread M) solution = right nearer, by the old inverse."""
-        for _ in range(CORRECTIONS):
+        for _ in range(CORRECTIONS[solution.dtype]):
             passed = torch.bmm(strong, self.root * solution).mul_(0.5 * self.spread * self.root)
             solution.baddbmm_(inverse, right - solution + passed)
 

@@ -313,7 +313,7 @@ def _keep_moving(of, means, squares, place, inside, at, mean, square):
 
 
 @triton.jit
-def _move(
+def _move(  # long: a tile and its mirror image need everything twice
     sides,  # [R, 2, WAYS, stride]
     chosen,  # [R, N, N], as the next
     distances,

@@ -261,7 +261,7 @@ def _scatter(axes: Any, dots: Sequence[_Dot], label: str, against: str, better: 
     axes.set_ylabel(label)
 
 
-_LETTER, _LINE = 0.019, 0.055  # of the width and the height of a panel
+_LETTER, _LINE = 0.023, 0.055  # of the width and the height of a panel
 _SIDES = (("center", 0, 6), ("center", 0, -15), ("left", 7, -4), ("right", -7, -4))
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from typing import Any
 
 import jinja2
+from markupsafe import Markup, escape
 
 from sinkshot.errors import printable_lines
 from sinkshot.files import replacing
@@ -30,13 +32,22 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(percent=percent, number=number, signed=signed, count=count, seconds=seconds)
+    environment.filters.update(percent=percent, number=number, signed=signed, count=count, seconds=seconds, coded=coded)
     return environment
 
 
 def _shown(value: Any) -> Any:
     """Escape control characters in a string; markup stays as it is."""
     return printable_lines(value) if type(value) is str else value
+
+
+def coded(text: str) -> Markup:
+    """Escape text, and set what stands between backticks as code.
+
+    >>> coded("`robust` counts < 2 rows")
+    Markup('<code>robust</code> counts &lt; 2 rows')
+    """
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(printable_lines(text)))))
 
 
 def percent(share: float, digits: int = 2) -> str:
