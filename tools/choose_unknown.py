@@ -320,55 +320,7 @@ of 180 cells; the others 3.6 %, 8.1 % and 50 %. The last, 20 ways at 10 shots on
 which most rows are torn between classes had been forgotten. The part for these was then chosen on made clusters and
 validation classes, and the cell is 0 now; the other two were not run again.
 
-## What `FewShotClassifier` rejects, and what it could
-
-The estimator has a check of its own: labelled rows belong to a class, so the five unlabelled rows nearest to each
-should not be rejected. If their mean probability of belonging to no class was above 0.15, all log odds were lowered
-until it was 0.03. But where half of a pool is strangers, some of these neighbours are strangers too. The limit is 0.4
-now. Mean share of rejected rows, percent, in 4,197 pools of 200 to 600 rows of validation and base classes, made
-clusters, digits and sentences, with 1 to 10 classes of strangers; in brackets, how many of the kinds of pool
-(features, class sizes) are off by more than 3 points without strangers, or by more than 10 with them (`python
-tools/measure_unknown.py shares --text FILE --minutes 5`; limits above 0.4 change nothing):
-
-| | shots | 0% strangers | 20% strangers | 35% strangers | 50% strangers |
-|---|---|---|---|---|---|
-| doubt up to 0.15 | 1 | 0.0 (0 of 15) | 0.0 (15 of 15) | 0.3 (15 of 15) | 0.0 (14 of 14) |
-| doubt up to 0.15 | 2, 3 | 0.4 (1 of 15) | 3.6 (13 of 15) | 9.3 (14 of 15) | 15.1 (14 of 15) |
-| doubt up to 0.15 | 5 | 0.2 (1 of 15) | 6.9 (9 of 15) | 16.9 (10 of 15) | 26.7 (10 of 14) |
-| doubt up to 0.15 | 10 | 0.3 (0 of 15) | 7.8 (9 of 15) | 21.5 (8 of 15) | 28.1 (9 of 15) |
-| doubt up to 0.25 | 1 | 0.0 (0 of 15) | 0.0 (15 of 15) | 0.3 (15 of 15) | 0.0 (14 of 14) |
-| doubt up to 0.25 | 2, 3 | 0.5 (1 of 15) | 4.1 (13 of 15) | 10.0 (14 of 15) | 17.0 (14 of 15) |
-| doubt up to 0.25 | 5 | 0.4 (1 of 15) | 9.0 (8 of 15) | 21.4 (9 of 15) | 33.6 (9 of 14) |
-| doubt up to 0.25 | 10 | 0.3 (0 of 15) | 11.4 (7 of 15) | 27.7 (4 of 15) | 37.1 (7 of 15) |
-| doubt up to 0.4 | 1 | 0.0 (0 of 15) | 0.0 (15 of 15) | 0.3 (15 of 15) | 0.0 (14 of 14) |
-| doubt up to 0.4 | 2, 3 | 0.6 (1 of 15) | 5.3 (12 of 15) | 10.8 (14 of 15) | 18.1 (14 of 15) |
-| doubt up to 0.4 | 5 | 0.7 (1 of 15) | 11.6 (5 of 15) | 24.2 (6 of 15) | 35.7 (8 of 14) |
-| doubt up to 0.4 | 10 | 0.5 (0 of 15) | 17.9 (2 of 15) | 33.7 (4 of 15) | 39.9 (5 of 15) |
-
-With five and ten labels per class the mean is within 10 points of the truth, except at five labels with 35 % (10.8
-too few) and 50 % (14.3) and at ten with 50 % (10.1). With fewer labels it is not.
-
-Would another estimate of the share do better? Boosted trees that know some sixty statistics of a pool, among them
-eigenvalues of the neighbour graph and k-means clusters beside the classes, say how much there is to know. Their
-estimate counts above a limit at which 2 % are rejected without strangers (`python tools/measure_unknown.py bound
---text FILE --minutes 6`, 5,523 pools, cross-validated):
-
-| | shots | 0% strangers | 20% strangers | 35% strangers | 50% strangers |
-|---|---|---|---|---|---|
-| trees, the same banks | 1 | 2.0 (4 of 15) | 10.9 (7 of 15) | 25.1 (7 of 15) | 30.8 (13 of 15) |
-| trees, the same banks | 2, 3 | 2.0 (4 of 15) | 13.6 (2 of 15) | 28.5 (4 of 15) | 34.9 (11 of 15) |
-| trees, the same banks | 5 | 2.0 (3 of 15) | 18.0 (0 of 15) | 30.5 (1 of 15) | 39.8 (8 of 15) |
-| trees, the same banks | 10 | 2.0 (2 of 15) | 19.2 (1 of 15) | 31.7 (1 of 15) | 41.0 (7 of 15) |
-| trees, other features | 1 | 2.0 (6 of 15) | 3.7 (12 of 15) | 7.2 (13 of 15) | 13.8 (15 of 15) |
-| trees, other features | 2, 3 | 1.9 (4 of 15) | 3.4 (13 of 15) | 9.9 (11 of 15) | 18.8 (15 of 15) |
-| trees, other features | 5 | 2.0 (5 of 15) | 6.8 (11 of 15) | 20.5 (8 of 15) | 30.4 (10 of 15) |
-| trees, other features | 10 | 1.9 (4 of 15) | 4.2 (12 of 15) | 17.6 (9 of 15) | 31.9 (9 of 15) |
-
-Trees that have seen other pools of the same banks tell one-shot pools with 35 % strangers from pools without any
-(AUROC 93.2; 73.4 if they have seen only other features). So the pool does tell, even at one shot, but on a scale that
-differs between kinds of features: on features that nobody has seen, which is what a user brings, the trees are no
-better than the simple estimate above. A linear model of a few of these statistics loses less on new features, but
-gained little. What would help is a statistic whose scale comes from the pool itself.
+What the estimator rejects, with its own check by labelled rows, is in [another page](unknown-shares.md).
 
 ## The method alone
 

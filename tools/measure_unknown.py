@@ -1,7 +1,7 @@
 """Measure how many rows `FewShotClassifier` rejects in pools without and with strangers, and how many it could.
 
-    python tools/measure_unknown.py shares --text FILE --minutes 5     by the doubt of labelled rows that is allowed
-    python tools/measure_unknown.py bound --text FILE --minutes 10     by boosted trees that have seen such pools
+    python tools/measure_unknown.py shares --text FILE --pools 4000     by the doubt of labelled rows that is allowed
+    python tools/measure_unknown.py bound --text FILE --pools 5000     by boosted trees that have seen such pools
 
 Pools of 200 to 600 rows, drawn at random: bank, ways, shots, class sizes, chain, share and classes of strangers. The
 table has the mean share of rows above one half, in percent, by shots and true share, and in brackets how many kinds of
@@ -12,16 +12,16 @@ tell pools with strangers from others: how near labelled and other rows are to t
 that, closeness to neighbours, eigenvalues of the neighbour graph and of what class means leave, and k-means clusters
 beside the classes. They have seen other pools of the same banks, or only pools of other features (CIFAR-FS, CUB, made
 clusters, digits, sentences). Their estimate counts above a limit at which 2 % are rejected without strangers, chosen
-afterwards, so the table flatters them. No novel class is read; docs/unknown-choice.md has both tables.
+afterwards, so the table flatters them. No novel class is read; docs/unknown-shares.md has both tables.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -286,28 +286,25 @@ def best_possible(pools: list[Kind], known: list[list[float]], folds: Any) -> tu
     rejected = np.zeros(len(pools))
     for shots in SHOTS.values():
         chosen = np.array([kind.shot in shots for kind in pools])
-        closed = np.sort(estimate[chosen & (shares == 0)])[::-1]
-        limit = closed[np.searchsorted(np.cumsum(closed) / max(len(closed), 1), 0.02)]
+        closed = np.sort([0.0, *estimate[chosen & (shares == 0)]])[::-1]
+        limit = closed[min(np.searchsorted(np.cumsum(closed) / len(closed), 0.02), len(closed) - 1)]
         rejected[chosen] = 100 * np.where(estimate[chosen] > limit, estimate[chosen], 0.0)
     return estimate, rejected
 
 
 def main() -> None:
-    """Draw pools for some minutes and print a table."""
+    """Draw pools and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("shares", "bound"))
     parser.add_argument("--text", type=Path, help="a bank of signed features")
-    parser.add_argument("--minutes", type=float, default=5.0, help="for which pools are drawn")
+    parser.add_argument("--pools", type=int, default=4_000, help="to be drawn; some 15 a second")
     parser.add_argument("--seed", type=int, default=0, help="of the draws")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     banks, rng = sources(given.text), np.random.default_rng(given.seed)
     pools: list[Kind] = []
     found: list[list[float]] = []
-    end = time.monotonic() + 60 * given.minutes
-    for kind in kinds(banks, rng):
-        if time.monotonic() > end:
-            break
+    for kind in islice(kinds(banks, rng), given.pools):
         pool = solved(drawn(kind, banks[kind.bank], rng))
         found.append([pool.rejected(limit) for limit in LIMITS] if given.what == "shares" else statistics(pool))
         pools.append(kind)

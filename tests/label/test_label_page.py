@@ -13,7 +13,7 @@ from sinkshot.label.classifier import Answers
 from sinkshot.label.page_figures import panels
 from sinkshot.label.run import label
 
-FIRST_PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+FIRST_PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 SIZES = [(1400, "light"), (1400, "dark"), (400, "light"), (400, "dark")]
 
 

@@ -17,6 +17,7 @@ _STRIP = 1 << 22  # pixels that are changed at a time
 IMAGENET: tuple[Triple, Triple] = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean and std of its channels
 GUESSED = "mean and spread of its images are guessed as ImageNet's; --mean and --std set others"
 _GAP = 2.0  # what is left of a reduction by whole steps is at least this
+_LONGEST = 100  # times the short side; longer images are strips
 _MARGIN = 1.15  # of the short side to the crop, with which the field tests its networks
 
 
@@ -73,10 +74,12 @@ def _resized(picture: Any, left: int, top: int, side: int, size: int) -> NDArray
     """Return a square of an RGB image as [size, size, 3].
 
     Compiled code gives what Pillow gives, bit for bit, in less time. Pillow itself resizes squares that it
-    reduces by whole steps first, images of which a copy would be large, and all where Numba's compiler is disabled.
+    reduces by whole steps first, images of which a copy would be large, strips, which its versions resize in different
+    orders, and all where Numba's compiler is disabled.
     """
     width, height = picture.size
-    if side < 2 * _GAP * size and width * height <= _STRIP and not jit_disabled():
+    strip = max(width, height) > _LONGEST * min(width, height)
+    if side < 2 * _GAP * size and width * height <= _STRIP and not strip and not jit_disabled():
         from sinkshot.kernels.resize_numba import fits, resized
 
         if fits(width, height, side, size):

@@ -3,7 +3,7 @@
 
 Products are summed in float64, which costs GPUs of the data centre little: what is left of the slopes after their terms
 cancel decides which way Adam goes. In torch a step passes over arrays of all pairs some sixty times; these kernels do
-it less than thirty times, with nothing else between. `choose` finds the neighbours of some rows, `link` makes the graph
+it fewer than thirty times, with nothing between. `choose` finds the neighbours of some rows, `link` makes the graph
 symmetric, `correct` brings the solutions of both systems of equations up to date, `send` has the loss between them,
 `move` takes Adam's step of all edges.
 """

@@ -219,12 +219,14 @@ def _landmarks(task: Task, pool: Executor) -> NDArray[np.int64] | None:
     if wanted is None:
         return None
     queries = np.sort(landmark_queries(task.query[0], wanted, pool))
+    if len(queries) == task.queries:  # labelled rows are many, or the pool is hardly larger than the sample
+        return None
     return np.concatenate([np.arange(task.supports), task.supports + queries])
 
 
 def landmark_queries(rows: Floats, wanted: int, pool: Executor) -> NDArray[np.int64]:
     """Return the numbers of the queries [n, d] that are landmarks: drawn evenly from cells of similar rows."""
-    sample = rows[sample_of(len(rows), wanted)].astype(np.float32)
+    sample = rows[sample_of(len(rows), wanted)].astype(np.float32, copy=False)
     cells = find_cells(sample, cells_wanted(wanted), SMALL_CELLS)
     blocks = (rows[at : at + _BLOCK] for at in range(0, len(rows), _BLOCK))
     small = np.concatenate(list(pool.map(cells.small_of, blocks)))

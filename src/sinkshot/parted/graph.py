@@ -142,9 +142,8 @@ class StoredByClass(Expression):
         return {self}
 
 
-@lru_cache(maxsize=4)
 def _mapped(path: Path, classes: tuple[tuple[int, int], ...], landmarks: int) -> list[Floats]:
-    """Map a file of the run, which was written before anything reads it; each process does so once."""
+    """Map a file of the run, which was written before anything reads it; no map outlives its use, nor its file."""
     whole = np.asarray(np.memmap(path, np.float32, "r"))
     return [whole[first * landmarks : last * landmarks].reshape(landmarks, -1) for first, last in classes]
 

@@ -159,8 +159,8 @@ def prepare_pool(features: PartedFeatures, labels: NDArray[np.int64], spelled: s
     with room_is_said(work.path):
         write_cells(work.path / CELLS, cells)
     sorting = [SortJob(source, part, finish, str(work.path), store) for part in parts]
-    counts = np.array(work.map(sorted_by_cell, sorting, shown="sorting into cells"))  # [parts, S]
-    rows = SortedRows(counts, None if wanted is None else landmark_places(counts.sum(axis=0), wanted))
+    counts = np.array(work.map(sorted_by_cell, sorting, shown="sorting into cells"), np.int32)  # [parts, S]
+    rows = SortedRows(counts, None if wanted is None else landmark_places(counts.sum(axis=0, dtype=np.int64), wanted))
     cell_starts = rows.cell_starts(cells.small_starts)
     layout = _layout(str(work.path), len(numbers), cell_starts)
     first = np.array(layout.starts[1:]) - len(numbers)  # query of each part

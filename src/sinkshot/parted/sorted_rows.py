@@ -40,13 +40,13 @@ class RowsTaken:
 class SortedRows:
     """Sizes of small cells in each part of the bank, and the places of landmarks."""
 
-    counts: Numbers  # [parts, S]
+    counts: NDArray[np.int32]  # [parts, S]
     landmarks: Numbers | None  # rising; None: all rows are
 
     @cached_property
     def sizes(self) -> Numbers:
         """Rows of each small cell, [S]."""
-        return np.asarray(self.counts.sum(axis=0))
+        return np.asarray(self.counts.sum(axis=0, dtype=np.int64))
 
     @cached_property
     def starts(self) -> Numbers:
@@ -92,14 +92,14 @@ class SortedRows:
         return found
 
     @cached_property
-    def _offsets(self) -> Numbers:
+    def _offsets(self) -> NDArray[np.int32]:
         """First row of each small cell in each sorted part, [parts, S]."""
-        return np.asarray(np.cumsum(self.counts, axis=1) - self.counts)
+        return np.asarray(np.cumsum(self.counts, axis=1, dtype=np.int32) - self.counts)
 
     @cached_property
-    def _before(self) -> Numbers:
+    def _before(self) -> NDArray[np.int32]:
         """Rows of each small cell in earlier parts, [parts + 1, S]."""
-        return np.concatenate([np.zeros_like(self.counts[:1]), np.cumsum(self.counts, axis=0)])
+        return np.concatenate([np.zeros_like(self.counts[:1]), np.cumsum(self.counts, axis=0, dtype=np.int32)])
 
     def _rows_at(self, places: Numbers) -> tuple[Numbers, Numbers]:
         """Return the part and the row in it, sorted, of each place."""
@@ -109,7 +109,7 @@ class SortedRows:
         for at in range(0, len(places), 1_024):
             some = slice(at, at + 1_024)
             part[some] = (self._before[1:, cell[some]] <= rank[some]).sum(axis=0)
-        return part, self._offsets[part, cell] + rank - self._before[part, cell]
+        return part, np.asarray(self._offsets[part, cell] + rank - self._before[part, cell], np.int64)
 
     def _cut(self, place: int) -> Numbers:
         """Return how many rows of each sorted part come before a place, [parts]."""

@@ -27,7 +27,7 @@ Job = TypeVar("Job")
 Result = TypeVar("Result")
 Progress = Callable[[str, int, int], None]  # what is being done, parts done, parts in all
 SMALL = 4 << 20  # bytes that one thread reads faster than several threads can be woken
-SENT = 2 << 20  # bytes from which on workers are told: that takes about a millisecond, and threads would share a lock
+SENT = 2 << 20  # passes that read as many bytes are sent to workers: telling takes about 1 ms, and threads share a lock
 
 
 @dataclass(frozen=True)
