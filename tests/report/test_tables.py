@@ -220,6 +220,23 @@ def test_differences_have_intervals_and_corrected_p_values(folder: Path, outcome
     assert "\\label{tab:differences-1}" in (folder / "tables.tex").read_text(encoding="utf-8")
 
 
+def test_differences_of_a_leaderboard_are_those_to_its_reference_row(tmp_path: Path) -> None:
+    cells = [cell("bms"), cell("ncm"), cell("kmeans")]
+    rows = tuple(Row(of.method, (Entry(of),)) for of in cells)
+    study = Study("s", "s", "leaderboard", sheets=(Sheet("", (Column("1-shot"),), rows),), against="bms")
+    results = {of: stored(of, 80.0 - 5 * seed, seed) for seed, of in enumerate(cells)}
+    write_report(tmp_path, outcome_of([study], results, {}))
+    with (tmp_path / "differences.csv").open(newline="", encoding="utf-8") as file:
+        lines = {line["setting"]: line for line in csv.DictReader(file)}
+    assert set(lines) == {"ncm", "kmeans"}
+    assert {line["against"] for line in lines.values()} == {"bms"}
+    for name, of in (("ncm", cells[1]), ("kmeans", cells[2])):
+        points = 100 * (results[of].accuracy - results[cells[0]].accuracy)
+        assert float(lines[name]["difference"]) == pytest.approx(points)
+        assert float(lines[name]["ci95"]) > 0
+        assert 0 <= float(lines[name]["p_holm"]) <= 1
+
+
 def test_differences_under_unequal_sizes_have_heads_and_columns_of_their_own(tmp_path: Path) -> None:
     balanced = [cell(chain="E"), cell("bms", chain="E")]
     unequal = [replace(of, recipe=replace(of.recipe, protocol="dirichlet", alpha=0.7)) for of in balanced]

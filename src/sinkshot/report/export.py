@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 from sinkshot.episodes import Recipe
 from sinkshot.errors import printable
 from sinkshot.files import replacing
-from sinkshot.report.pairs import Line, Match, Meeting, holm_of_meeting
+from sinkshot.report.pairs import Match, Meeting, holm_of_meeting
 from sinkshot.report.table_cells import TableCell, table_cells
+from sinkshot.studies.compare import Number, holm, p_value
 from sinkshot.studies.study import Cell, Column, Row, Sheet, Study
 
 if TYPE_CHECKING:
+    from sinkshot.report.leaderboard import Board
     from sinkshot.studies.run import StoredResult
 
 PARQUET_NEEDS = "it needs pyarrow: pip install 'sinkshot[parquet]'."
@@ -174,15 +176,31 @@ def differences(found: Iterable[Meeting]) -> list[DifferenceRecord]:
         for line in (line for lines in meeting.methods for line in lines if line.against):
             for recipe, match in zip(meeting.recipes, line.matches, strict=True):
                 if match is not None:
-                    records.append(_difference(meeting, line, recipe, match, adjusted[id(match)]))
+                    names = str(meeting.bank), str(line.setting), str(line.against)
+                    records.append(_difference(names, recipe, match, adjusted[id(match)]))
     return records
 
 
-def _difference(meeting: Meeting, line: Line, recipe: Recipe, match: Match, p_holm: float) -> DifferenceRecord:
+def board_differences(boards: Iterable[Board]) -> list[DifferenceRecord]:
+    """Return one record per method and accuracy column of leaderboards: its difference to the reference row."""
+    records = []
+    for shown in boards:
+        for column in zip(*(rank.spots for rank in shown.ranks), strict=True):
+            found = [(spot.place.entry.cell, spot.match) for spot in column if spot.place.entry.metric == "accuracy"]
+            compared = [(cell, match) for cell, match in found if cell is not None and match is not None]
+            adjusted = holm([p_value(Number(match.difference, match.ci95)) or 0.0 for _, match in compared])
+            for (cell, match), p_holm in zip(compared, adjusted, strict=True):
+                names = str(cell.bank), cell.method, shown.against
+                records.append(_difference(names, cell.recipe, match, p_holm))
+    return records
+
+
+def _difference(names: tuple[str, str, str], recipe: Recipe, match: Match, p_holm: float) -> DifferenceRecord:
+    bank, setting, against = names
     return DifferenceRecord(
-        bank=str(meeting.bank),
-        setting=str(line.setting),
-        against=str(line.against),
+        bank=bank,
+        setting=setting,
+        against=against,
         protocol=recipe.protocol,
         **_query_sizes(recipe),
         way=recipe.way,

@@ -62,7 +62,9 @@ def write_report(folder: str | os.PathLike[str], outcome: RunResult) -> Written:
     tables = latex_tables(outcome.studies, outcome.results)
     _write(latex, "\n".join(filter(None, [tables, latex_differences(report.meetings)])))
     _write(works, references.bibliography(key for study in outcome.studies for key in _works(study)))
-    export.write_csv(apart, export.differences(report.meetings), export.DifferenceRecord)
+    boards = [shown.board for section in report.sections for shown in section.sheets if shown.board is not None]
+    pairs = [*export.differences(report.meetings), *export.board_differences(boards)]
+    export.write_csv(apart, pairs, export.DifferenceRecord)
     records = export.flat(outcome.studies, outcome.results)
     export.write_csv(flat, records)
     files = page, text, latex, works, flat, apart
