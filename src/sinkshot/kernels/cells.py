@@ -107,7 +107,9 @@ def find_cells(sample: Floats, count: int, small: int = 1) -> Cells:
     cells = Cells(coarse, fine, starts, fine, np.arange(len(fine) + 1))
     if small == 1:
         return cells
-    return Cells(coarse, fine, starts, *_divided(sample, cells.of(sample), fine, small * len(fine), _ROUNDS_OF_SMALL))
+    blocks = (sample[at : at + 1_024] for at in range(0, len(sample), 1_024))  # so that copies stay small
+    of = np.concatenate([cells.of(block) for block in blocks])
+    return Cells(coarse, fine, starts, *_divided(sample, of, fine, small * len(fine), _ROUNDS_OF_SMALL))
 
 
 def _divided(
