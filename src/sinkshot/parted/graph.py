@@ -125,8 +125,9 @@ class StoredByClass(Expression):
         return [(first, min(first + CLASSES_AT_ONCE, self.width)) for first in range(0, self.width, CLASSES_AT_ONCE)]
 
     def mapped(self, landmarks: int) -> list[Floats]:
-        """Return the values [landmarks, k] of each few classes, as they are in the file."""
-        return _mapped(self.path, tuple(self.classes), landmarks)
+        """Map the values [landmarks, k] of each few classes, as they are in the file; no map outlives its use."""
+        whole = np.asarray(np.memmap(self.path, np.float32, "r"))
+        return [whole[first * landmarks : last * landmarks].reshape(landmarks, -1) for first, last in self.classes]
 
     def write(self, classes: tuple[int, int], values: Floats) -> None:
         """Write the values [landmarks, k] of a few classes."""
@@ -140,12 +141,6 @@ class StoredByClass(Expression):
     def files(self) -> set[Any]:
         """Return the file itself."""
         return {self}
-
-
-def _mapped(path: Path, classes: tuple[tuple[int, int], ...], landmarks: int) -> list[Floats]:
-    """Map a file of the run, which was written before anything reads it; no map outlives its use, nor its file."""
-    whole = np.asarray(np.memmap(path, np.float32, "r"))
-    return [whole[first * landmarks : last * landmarks].reshape(landmarks, -1) for first, last in classes]
 
 
 def new_by_class(work: WorkFolder, landmarks: int, width: int) -> StoredByClass:
