@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from sinkshot import preprocess as chain
 from sinkshot.estimators.label_input import Labels
 from sinkshot.estimators.prototype_head import PrototypeHead, fit_head
+from sinkshot.estimators.stranger_share import on_scale_of_pool
 from sinkshot.estimators.unknown_head import logit, sigmoid
 from sinkshot.methods import Method
 from sinkshot.methods.sinkshot import sinkshot_of_pool
@@ -55,9 +56,9 @@ def scores_of(method: Method, task: Task, hyper: dict[str, Any]) -> Scores:
     """Run a method on a single task, unless no row is unlabelled."""
     if task.queries == 0:
         return Scores(np.empty((1, 0, task.way), dtype=task.support.dtype), np.empty((1, 0)))
-    if method.name == "sinkshot":
-        method = replace(method, function=sinkshot_of_pool)
-    return method(task, **hyper)
+    if method.name != "sinkshot":
+        return method(task, **hyper)
+    return on_scale_of_pool(replace(method, function=sinkshot_of_pool)(task, **hyper), task)
 
 
 def codes_with_kinds(task: Task, labels: Labels) -> NDArray[np.int64] | None:

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from sinkshot.errors import InputError
 from sinkshot.estimators.outsiders import OutsiderRule
-from sinkshot.estimators.unknown_head import NEIGHBOURS, logit, shift_by_labels, sigmoid
+from sinkshot.estimators.stranger_share import Scale, log_odds, opinion, samples, scale_of, share_of
+from sinkshot.estimators.unknown_head import NEIGHBOURS, shift_by_labels
 from sinkshot.foreign.folders import Folder, folder_at
 from sinkshot.formats.parts import PartedFeatures
 from sinkshot.label.items import OUTSIDER, Items
@@ -27,6 +28,7 @@ from sinkshot.task import Scores
 Floats = NDArray[Any]
 ANSWERS = "answers"  # folder of the Parquet files
 _MOST_HEARD = 20_000  # rows of the pool among which known outsiders are heard
+_MOST_RANKED = 1_000_000  # rows whose `unknown` sets its scale
 KNOWN_OUTSIDER = -2  # code of a row that is known to belong to no class
 
 
@@ -69,7 +71,7 @@ class PartedAnswers:
     pool: PoolFiles
     probabilities: Stored  # [N, way]
     unknown: Stored | None  # [N, 1]
-    shift: float  # by which the log odds of being unknown are lowered
+    scale: Scale  # of the log odds of being unknown
     places: Path  # int32 [n], a row's place in the pool
     updated: Stored | None = None  # unknown [N, 1] after known outsiders are heard
 
@@ -91,10 +93,7 @@ class PartedAnswers:
         unknown = None if scores.unknown is None else scores.unknown[..., None, :].stored()
         if unknown is None and len(outsiders):
             unknown = new_stored(work, pool.layout.rows, 1)  # a method that rejects none: zeros
-        shift = 0.0
-        if unknown is not None and near is not None:
-            values = np.memmap(unknown.path, np.float32, "r", shape=(pool.layout.rows,))
-            shift = shift_by_labels(values[near.numbers[:, :NEIGHBOURS]])
+        scale = Scale() if unknown is None else _scale(pool, unknown, near, method)
         places = np.empty(pool.layout.rows, np.int32)
         for part, first in enumerate(pool.layout.starts[:-1]):
             numbers = pool.files.bank_numbers(part)
@@ -102,7 +101,7 @@ class PartedAnswers:
         path = work.path / "places"
         with room_is_said(work.path):
             places.tofile(path)
-        found = cls(pool.files, probabilities, unknown, shift, path)
+        found = cls(pool.files, probabilities, unknown, scale, path)
         if not len(outsiders):
             return found
         return replace(found, updated=_with_outsiders(found, pool, np.sort(places[outsiders]), work, method))
@@ -123,8 +122,26 @@ class PartedAnswers:
         if source is None:
             return np.zeros(len(places), np.float32)
         unknown = np.asarray(np.memmap(source.path, np.float32, "r", shape=(rows,))[places])
-        done = source is self.updated or not self.shift
-        return unknown if done else sigmoid(logit(unknown) - self.shift).astype(np.float32)
+        done = source is self.updated or self.scale == Scale()
+        return unknown if done else self.scale(log_odds(unknown)).astype(np.float32)
+
+
+def _scale(pool: PartedPool, unknown: Stored, near: NearestOfSupports | None, method: Method) -> Scale:
+    """Return the scale of `unknown`: set by samples of the pool, then checked by the neighbours of labelled rows."""
+    values = np.memmap(unknown.path, np.float32, "r", shape=(pool.layout.rows,))
+    scale, supports = Scale(), pool.files.rows(0)
+    looked_at = samples(pool.codes, pool.layout.rows - len(supports)) if method.name == "sinkshot" else ()
+    opinions = [
+        opinion(supports[each.labelled], pool.codes[each.labelled], _rows_at(pool, each.others + len(supports)))
+        for each in looked_at
+    ]
+    if opinions:
+        step = max(1, len(values) // _MOST_RANKED)
+        scale = scale_of(log_odds(values[len(supports) :: step]), share_of(opinions))
+    if near is None:
+        return scale
+    shift = shift_by_labels(scale(log_odds(values[near.numbers[:, :NEIGHBOURS]])))
+    return Scale(scale.cut + shift / scale.slope, scale.slope)
 
 
 @dataclass(frozen=True)
@@ -152,7 +169,7 @@ def _with_outsiders(
     return target
 
 
-def _rows_at(pool: PartedPool, places: NDArray[np.int32]) -> Floats:
+def _rows_at(pool: PartedPool, places: NDArray[np.integer[Any]]) -> Floats:
     """Return the rows [m, d] at these places, which rise."""
     cuts = np.searchsorted(places, pool.layout.starts)
     found = [

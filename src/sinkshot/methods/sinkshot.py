@@ -295,7 +295,7 @@ def evidence_of(belongs: Array, rows: Rows, graph: Graph, s: SinkShotSettings) -
     scaled, cosine = unit(rows.with_queries(rows.member, inlier * belongs), centred)
     own = xp.sum(everywhere * cosine, axis=-2, keepdims=True)
     evidence = averaged(with_supports(own + s.overall * overall))[..., rows.supports :]
-    near = averaged(xp.max(_to_others(scaled, cosine, centred), axis=-2, keepdims=True))
+    near = averaged(xp.max(to_others(scaled, cosine, centred), axis=-2, keepdims=True))
     if way == 1:
         return evidence, near, xp.zeros_like(near[..., :1])
     left_out = one_hot(xp.argmax(belongs, axis=-2), way, cosine)
@@ -303,7 +303,7 @@ def evidence_of(belongs: Array, rows: Rows, graph: Graph, s: SinkShotSettings) -
     return evidence, near, xp.mean(second, axis=-1, keepdims=True)
 
 
-def _to_others(scaled: Array, cosine: Array, rows: Rows) -> Array:
+def to_others(scaled: Array, cosine: Array, rows: Rows) -> Array:
     """Cosines [R, way, N] of rows to class weights without the row itself, from `scaled` and `cosine` with it."""
     xp = array_namespace(scaled)
     itself = scaled * rows.squares[..., None, :]  # zero for a row without direction

@@ -1,0 +1,137 @@
+"""Put `unknown` on a scale that the pool sets: as many rows are above one half as the pool seems to have strangers.
+
+The network of `sinkshot.estimators.stranger_network` estimates their share from samples of the pool. Strangers are
+believed in only where the odds are clearly for them, so that a pool without any loses next to nothing. A pool of up to
+600 unlabelled rows is looked at as a whole: then the network also ranks the rows. In a larger one the method's own
+ranking stands, which knows the neighbours of every row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkshot.estimators.stranger_network import SLOPE, Opinion, stranger_network
+from sinkshot.methods.stranger_clues import stranger_clues
+from sinkshot.task import Scores, Task
+
+Floats = NDArray[Any]
+LEAST_ROWS = 60  # unlabelled ones; fewer tell too little
+MOST_ROWS, ROWS_A_CLASS, MOST_ROWS_OF_ALL = 600, 8, 1_600  # unlabelled rows of a sample: 600, or more of many classes
+MOST_LABELS = 200  # labelled rows of a sample, or one of each class
+SAMPLES = 4  # of a large pool, at most
+LEAST_SHARE = 0.02  # of strangers; less counts as none
+NONE_ABOVE = 6.0  # log odds of one half less those of the first row, where no row is to be rejected
+SLOPES = (0.5, 10.0)  # least and most that log odds are multiplied with
+_LEAST, _MOST = 1e-30, 1 - 2.0**-24  # probabilities whose log odds are told apart
+
+
+@dataclass(frozen=True)
+class PoolSample:
+    """Rows that are looked at together."""
+
+    labelled: NDArray[np.int64]  # numbers among the labelled rows
+    others: NDArray[np.int64]  # numbers among the unlabelled rows
+
+
+def samples(codes: NDArray[np.int64], unlabelled: int) -> Iterator[PoolSample]:
+    """Draw samples of a pool, the same every time; none of a pool that tells too little.
+
+    Parameters
+    ----------
+    codes : array of int of shape (l,)
+        Classes of the labelled rows, 0 .. way-1.
+    unlabelled : int
+        Number of unlabelled rows.
+    """
+    way = int(codes.max()) + 1
+    if way < 2 or unlabelled < LEAST_ROWS:
+        return
+    rng = np.random.default_rng(0)
+    most = min(max(MOST_ROWS, ROWS_A_CLASS * way), MOST_ROWS_OF_ALL)
+    count = min(SAMPLES, math.ceil(unlabelled / most))
+    size = min(unlabelled // count, most)
+    drawn = np.arange(size) if count == 1 else rng.choice(unlabelled, count * size, replace=False)
+    for others in drawn.reshape(count, size):
+        yield PoolSample(_some_of_each_class(codes, way, rng), np.sort(others))
+
+
+def _some_of_each_class(codes: NDArray[np.int64], way: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Numbers of at most 200 labelled rows, as many of each class as it has; at least one of each."""
+    if len(codes) <= MOST_LABELS:
+        return np.arange(len(codes))
+    order = rng.permutation(len(codes))
+    order = order[np.argsort(codes[order], kind="stable")]
+    begin = np.searchsorted(codes[order], np.arange(way))
+    place = np.arange(len(codes)) - begin[codes[order]]  # of a row within its class
+    first = np.argsort(place, kind="stable")[: max(MOST_LABELS, way)]
+    return np.sort(order[first])
+
+
+def opinion(labelled: Floats, codes: NDArray[np.int64], others: Floats) -> Opinion:
+    """Ask the network about rows of unit length: labelled [l, d] with their classes [l], and others [q, d]."""
+    x = np.concatenate([labelled, others]).astype(np.float32)[None]
+    return stranger_network()(stranger_clues(x, codes[None], int(codes.max()) + 1))
+
+
+def share_of(opinions: list[Opinion]) -> float:
+    """Return the share of strangers that is believed in, from opinions on samples of one pool."""
+    odds = float(np.mean([each.odds for each in opinions]))
+    share = float(np.mean([each.share for each in opinions]))
+    return share / (1 + math.exp(-min(max(SLOPE * odds, -50.0), 50.0)))
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How log odds become those of a pool: (odds - cut) * slope."""
+
+    cut: float = 0.0
+    slope: float = 1.0
+
+    def __call__(self, odds: Floats) -> Floats:
+        """Return the probability of belonging to no class."""
+        return np.asarray(0.5 * (1 + np.tanh(0.5 * self.slope * (odds - self.cut))))
+
+
+def scale_of(odds: Floats, share: float) -> Scale:
+    """Return the scale on which this share of log odds [q] is above zero.
+
+    The slope is that of two kinds of rows with a common variance: the difference of their means over it. Where the
+    share is none, log odds are lowered until all are far below zero, but never raised.
+    """
+    wanted = share * len(odds)
+    if wanted < 1 or share < LEAST_SHARE:
+        return Scale(max(float(odds.max()) + NONE_ABOVE, 0.0))
+    whole = min(round(wanted), len(odds) - 1)
+    last, first = -np.partition(-odds, (whole - 1, whole))[whole - 1 : whole + 1]
+    cut = float(0.5 * (last + first))
+    above, below = odds[odds > cut], odds[odds <= cut]
+    if not len(above):
+        return Scale(cut)  # ties
+    variance = (above.var() * len(above) + below.var() * len(below)) / len(odds)
+    return Scale(cut, float(np.clip((above.mean() - below.mean()) / max(variance, 1e-6), *SLOPES)))
+
+
+def log_odds(unknown: Floats) -> Floats:
+    """Return the log odds of probabilities, down to one in 10^30."""
+    kept = np.clip(np.asarray(unknown, np.float64), _LEAST, _MOST)
+    return np.asarray(np.log(kept) - np.log1p(-kept))
+
+
+def on_scale_of_pool(scores: Scores, task: Task) -> Scores:
+    """Return the scores of a single task with `unknown` on the scale of its pool."""
+    codes = np.asarray(task.labels[0])
+    found = []
+    for sample in samples(codes, task.queries):
+        rows = np.asarray(task.support[0])[sample.labelled], np.asarray(task.query[0])[sample.others]
+        found.append(opinion(rows[0], codes[sample.labelled], rows[1]))
+    if not found or scores.unknown is None:
+        return scores
+    odds = found[0].rows if len(found[0].rows) == task.queries else log_odds(np.asarray(scores.unknown[0]))
+    unknown = scale_of(odds, share_of(found))(odds)
+    return replace(scores, unknown=unknown[None].astype(scores.unknown.dtype))

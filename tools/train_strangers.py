@@ -1,0 +1,198 @@
+"""Train the network that tells how many rows of a pool are strangers, and which, from the clues of its rows.
+
+    python tools/train_strangers.py pools-*.pt --minutes 6 --out src/sinkshot/data/strangers.npz
+    python tools/train_strangers.py pools-*.pt --minutes 2 --without cub      how it does on features it has not seen
+
+The pools are those of `draw_stranger_pools.py`: validation and base classes, sentences of validation intents, made
+clusters and letters. Every twelfth batch of pools is kept for the table. It has the mean share of rejected rows,
+percent, by kind of features, labels per class and true share, at a limit of the log odds above which strangers are
+believed in; docs/strangers.md shows it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from draw_stranger_pools import KINDS, META, SUPPORTS
+from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
+from torch import Tensor, nn
+
+from sinkshot.estimators.stranger_network import LIMIT, SHARES, SLOPE
+
+Floats = NDArray[Any]
+LEAST_ROWS = 150  # of pools in the table; smaller ones are learned from
+SHOTS = {"1": (1,), "2, 3": (2, 3), "5": (5,), "10": (10,)}
+OPEN = (0.2, 0.35, 0.5)
+MOST_CLASSES = 64
+SMOOTH = 0.04  # width of the target around the true share
+
+
+class Network(nn.Module):
+    """`sinkshot.estimators.stranger_network` in torch, for batches of pools whose missing rows have class -1."""
+
+    def __init__(self, of_rows: int, of_pool: int, width: int, dropout: float = 0.1) -> None:
+        super().__init__()
+        self.row1, self.row2 = nn.Linear(of_rows + of_pool, width), nn.Linear(width, width)
+        self.seen1, self.seen2 = nn.Linear(5 * width, width), nn.Linear(width, width)
+        self.classes, self.stranger = nn.Linear(2 * width, width), nn.Linear(width, 1)
+        self.pool1, self.pool2 = nn.Linear(5 * width + of_pool, width), nn.Linear(width, len(SHARES))
+        self.dropout = nn.Dropout(dropout)
+        for name, size in (("row", of_rows), ("pool", of_pool)):
+            self.register_buffer(f"{name}_mean", torch.zeros(size))
+            self.register_buffer(f"{name}_spread", torch.ones(size))
+
+    def forward(self, rows: Tensor, classes: Tensor, pool: Tensor) -> tuple[Tensor, Tensor]:
+        """Return logits of the shares [B, 14] and of each row being a stranger [B, N]."""
+        count = rows.shape[1]
+        there = (classes >= 0).float()
+        first = (torch.arange(count, device=rows.device) < SUPPORTS).float()
+        labelled, free = there * first, there * (1 - first)
+        of_rows = ((rows.float() - self.row_mean) / self.row_spread).clamp(-4, 4)
+        of_pool = ((pool - self.pool_mean) / self.pool_spread).clamp(-4, 4)
+        h = self.row1(torch.cat([of_rows, of_pool[:, None].expand(-1, count, -1)], dim=2)).relu()
+        h = self.row2(h).relu()
+        member = nn.functional.one_hot(classes.long().clamp(min=0), MOST_CLASSES).float()
+        of_free, of_labelled = member * free[..., None], member * labelled[..., None]
+        by_class = torch.cat(
+            [
+                of_free.transpose(1, 2) @ h / (of_free.sum(dim=1)[..., None] + 1),
+                of_labelled.transpose(1, 2) @ h / of_labelled.sum(dim=1)[..., None].clamp(min=1),
+            ],
+            dim=2,
+        )  # [B, classes, 2 width]
+        whole = torch.cat([mean_of(h, free), mean_of(h, labelled)], dim=1)
+        seen = torch.cat([h, member @ by_class, whole[:, None].expand(-1, count, -1)], dim=2)
+        h = h + self.seen2(self.seen1(seen).relu()).relu()
+        logits = self.stranger(h)[..., 0]
+        mean = mean_of(h, free)
+        spread = (mean_of((h - mean[:, None]) ** 2, free) + 1e-4).sqrt()
+        in_pool = (of_labelled.sum(dim=1) > 0).float()
+        of_classes = mean_of(self.classes(by_class).relu(), in_pool)
+        likely = mean_of(h, logits.sigmoid() * free)
+        told = torch.cat([mean, spread, mean_of(h, labelled), of_classes, likely, of_pool], dim=1)
+        return self.pool2(self.pool1(self.dropout(told)).relu()), logits
+
+
+def mean_of(values: Tensor, weights: Tensor) -> Tensor:
+    """Weighted mean [B, width] of values [B, n, width]; weights below one in all count as one."""
+    return (values * weights[..., None]).sum(dim=1) / weights.sum(dim=1, keepdim=True).clamp(min=1)
+
+
+def trained(pools: list[Tensor], chosen: Tensor, seconds: float, width: int, batch: int = 512) -> Network:
+    """Train on the chosen pools for some time."""
+    rows, classes, strange, of_pool, meta = pools
+    where, share = rows.device, meta[:, META.index("share")]
+    net = Network(rows.shape[2], of_pool.shape[1], width).to(where)
+    some = chosen[torch.randperm(len(chosen), device=where)[:2_000]]
+    there = rows[some].float()[classes[some] >= 0]
+    net.row_mean.copy_(there.mean(dim=0))
+    net.row_spread.copy_(there.std(dim=0) + 1e-3)
+    net.pool_mean.copy_(of_pool[chosen].mean(dim=0))
+    net.pool_spread.copy_(of_pool[chosen].std(dim=0) + 1e-3)
+    shares = torch.tensor(SHARES[1:], device=where)
+    optimiser = torch.optim.AdamW(net.parameters(), weight_decay=1e-3)
+    begin, steps = time.monotonic(), 0
+    while (done := (time.monotonic() - begin) / seconds) < 1:
+        optimiser.param_groups[0]["lr"] = 2e-3 * min(1, steps / 100) * 0.5 * (1 + math.cos(math.pi * done)) + 1e-6
+        pick = chosen[torch.randint(len(chosen), (batch,), device=where)]
+        logits, of_rows = net(rows[pick], classes[pick], of_pool[pick])
+        target = torch.exp(-0.5 * ((shares - share[pick, None]) / SMOOTH) ** 2)
+        target = torch.cat([torch.zeros_like(target[:, :1]), target / target.sum(dim=1, keepdim=True)], dim=1)
+        target[share[pick] == 0] = torch.eye(len(SHARES), device=where)[0]
+        loss = nn.functional.cross_entropy(logits, target)
+        free = classes[pick] >= 0
+        free[:, :SUPPORTS] = False
+        wrong = nn.functional.binary_cross_entropy_with_logits(of_rows, strange[pick].float(), reduction="none")
+        loss = loss + 0.5 * ((wrong * free).sum(dim=1) / free.sum(dim=1)).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimiser.step()
+        steps += 1
+    print(f"{len(chosen):,} pools, {steps:,} steps of {batch}, last loss {loss.item():.3f}", flush=True)
+    return net.eval()
+
+
+@torch.no_grad()
+def told(net: Network, pools: list[Tensor], chosen: Tensor) -> tuple[Floats, Floats]:
+    """Log odds of strangers in each pool, and their share if there are any."""
+    found = []
+    for pick in chosen.split(512):
+        logits, _ = net(pools[0][pick], pools[1][pick], pools[3][pick])
+        found.append(logits.log_softmax(dim=1).cpu())
+    logarithm = torch.cat(found).double()
+    share = logarithm[:, 1:].softmax(dim=1) @ torch.tensor(SHARES[1:]).double()
+    odds = torch.logsumexp(logarithm[:, 1:], dim=1) - logarithm[:, 0]
+    return odds.numpy(), share.numpy()
+
+
+def believed(odds: Floats, share: Floats, limit: float) -> Floats:
+    """Share that is rejected."""
+    return np.asarray(share / (1 + np.exp(-np.clip(SLOPE * (odds - limit), -50, 50))))
+
+
+def table(odds: Floats, share: Floats, meta: Floats, limit: float) -> None:
+    """Print one line for each kind of features and number of labels."""
+    kind, altered, _, shot, rows, _, truth = meta.T
+    rejected = 100 * believed(odds, share, limit)
+    print("| features | labels | pools | 0% strangers | " + " | ".join(f"{s:.0%} (AUROC)" for s in OPEN) + " |")
+    print("|---" * 7 + "|")
+    for number, name in enumerate(KINDS):
+        for new in (0, 1):
+            for title, shots in SHOTS.items():
+                here = (kind == number) & (altered == new) & np.isin(shot, shots) & (rows >= LEAST_ROWS)
+                closed = here & (truth == 0)
+                if closed.sum() < 20:
+                    continue
+                cells = [f"{rejected[closed].mean():.1f}"]
+                for wanted in OPEN:
+                    some = here & (np.abs(truth - wanted) < 0.011)
+                    both = closed | some
+                    area = roc_auc_score(truth[both] > 0, odds[both]) if some.any() else math.nan
+                    cells.append(f"{rejected[some].mean():.1f} ({100 * area:.1f})" if some.any() else "")
+                words = name + (", altered" if new else "")
+                print(f"| {words} | {title} | {here.sum():,} | " + " | ".join(cells) + " |")
+
+
+def main() -> None:
+    """Train, print the table and write the weights."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pools", type=Path, nargs="+")
+    parser.add_argument("--minutes", type=float, default=2.0)
+    parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--without", choices=list(KINDS), help="a kind of features that is only in the table")
+    parser.add_argument("--limits", type=float, nargs="+", default=[LIMIT], help="of the log odds, each a table")
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    torch.manual_seed(0)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    files = [torch.load(path, weights_only=True) for path in given.pools]
+    pools = [torch.cat(each).to(device) for each in zip(*files, strict=True)]
+    del files
+    meta = pools[4].cpu().numpy()
+    kinds = list(KINDS)
+    unseen = meta[:, 0] == kinds.index("digits")
+    if given.without:
+        unseen |= meta[:, 0] == kinds.index(given.without)
+    kept = np.arange(len(meta)) // 32 % 12 == 0
+    net = trained(pools, torch.tensor(np.flatnonzero(~unseen & ~kept), device=device), 60 * given.minutes, given.width)
+    shown = np.flatnonzero(unseen if given.without else kept | unseen)
+    odds, share = told(net, pools, torch.tensor(shown, device=device))
+    for limit in given.limits:
+        print(f"\nLimit of the log odds: {limit:g}\n")
+        table(odds, share, meta[shown], limit)
+    if given.out:
+        weights = {name: value.cpu().numpy() for name, value in net.state_dict().items()}
+        halves = {name: value.astype(np.float16 if value.ndim > 1 else np.float32) for name, value in weights.items()}
+        np.savez_compressed(given.out, **halves)
+
+
+if __name__ == "__main__":
+    main()
