@@ -154,6 +154,7 @@ class OutsiderRule:
     head: PrototypeHead  # of the classes and of the kinds of outsiders behind them
     way: int
     shots: float  # labels per class
+    others: float | None = None  # usual log odds of being of a further kind, where no row seems to be of one
 
     @classmethod
     def fit(cls, method: Method, rows: Floats, codes: NDArray[np.int64], outsiders: int, centred: bool) -> OutsiderRule:
@@ -178,9 +179,19 @@ class OutsiderRule:
         scores = method(task)  # as pools in parts are labelled
         belongs = np.concatenate([np.eye(task.way)[every], np.asarray(scores.probabilities[0])])
         head = fit_head(rows, belongs.astype(rows.dtype), belongs).head
-        return cls(head, way, len(codes) / way)
+        return cls(head, way, len(codes) / way, _if_none_is_left(method, scores, task))
 
     def __call__(self, rows: Floats, unknown: Floats) -> Floats:
         """Return `unknown` [n] of rows [n, d], updated."""
         kin = self.head.probabilities(rows)[:, self.way :].sum(axis=-1)
+        if self.others is not None:  # the mean of both runs, as in memory
+            unknown = sigmoid(0.5 * (logit(unknown) + self.others)).astype(unknown.dtype)
         return joined(unknown, doubted(kin, self.shots))
+
+
+def _if_none_is_left(method: Method, scores: Scores, task: Task) -> float | None:
+    """Return the usual log odds of belonging to no class, kinds of outsiders among them, if all rows belong to one."""
+    if method.name != "sinkshot":
+        return None
+    unknown = np.asarray(on_scale_of_pool(scores, task).unknown)
+    return None if (unknown > 0.5).any() else float(np.median(logit(unknown)))

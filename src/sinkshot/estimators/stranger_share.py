@@ -27,6 +27,8 @@ MOST_LABELS = 200  # labelled rows of a sample, or one of each class
 SAMPLES = 4  # of a large pool, at most
 LEAST_SHARE = 0.02  # of strangers; less counts as none
 NONE_ABOVE = 6.0  # log odds of one half less those of the first row, where no row is to be rejected
+LOOSE = 0.4  # of the share: a clear gap so near to it is where the cut is
+CLEAR = 1.0  # log odds between two rows beside each other
 SLOPES = (0.5, 10.0)  # least and most that log odds are multiplied with
 _LEAST, _MOST = 1e-30, 1 - 2.0**-24  # probabilities whose log odds are told apart
 
@@ -99,17 +101,22 @@ class Scale:
 
 
 def scale_of(odds: Floats, share: float) -> Scale:
-    """Return the scale on which this share of log odds [q] is above zero.
+    """Return the scale on which about this share of log odds [q] is above zero.
 
-    The slope is that of two kinds of rows with a common variance: the difference of their means over it. Where the
-    share is none, log odds are lowered until all are far below zero, but never raised.
+    If rows are clearly of two kinds nearby, the cut is between these, since the share is an estimate. The slope is that
+    of two kinds of rows with a common variance: the difference of their means over it. Where the share is none, log
+    odds are lowered until all are far below zero, but never raised.
     """
     wanted = share * len(odds)
     if wanted < 1 or share < LEAST_SHARE:
         return Scale(max(float(odds.max()) + NONE_ABOVE, 0.0))
-    whole = min(round(wanted), len(odds) - 1)
-    last, first = -np.partition(-odds, (whole - 1, whole))[whole - 1 : whole + 1]
-    cut = float(0.5 * (last + first))
+    ordered = -np.sort(-odds)
+    whole = min(max(round(wanted), 1), len(odds) - 1)
+    begin, end = max(round((1 - LOOSE) * wanted), 1), min(round((1 + LOOSE) * wanted), len(odds) - 1)
+    gaps = ordered[begin - 1 : end] - ordered[begin : end + 1]
+    if len(gaps) and gaps.max() > CLEAR:
+        whole = begin + int(gaps.argmax())
+    cut = float(0.5 * (ordered[whole - 1] + ordered[whole]))
     above, below = odds[odds > cut], odds[odds <= cut]
     if not len(above):
         return Scale(cut)  # ties
