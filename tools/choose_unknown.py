@@ -320,7 +320,7 @@ of 180 cells; the others 3.6 %, 8.1 % and 50 %. The last, 20 ways at 10 shots on
 which most rows are torn between classes had been forgotten. The part for these was then chosen on made clusters and
 validation classes, and the cell is 0 now; the other two were not run again.
 
-What the estimator rejects, with its own check by labelled rows, is in [another page](unknown-shares.md).
+Estimators count the strangers of a pool in another way: [Counting strangers](strangers.md).
 
 ## The method alone
 

@@ -26,6 +26,7 @@ ALLOWED = {  # what a module reads with, and what it reads
     "encoders/efficientnet_lite.py": ("*.read_bytes", "open_session", "installed weights, by their digest"),
     "encoders/minilm.py": ("*.open", "Tokenizer.from_file", "load_file", "installed weights, by their digest"),
     "encoders/onnx_session.py": ("onnxruntime.InferenceSession", "the graph that we build"),
+    "estimators/stranger_network.py": ("*.open", "np.load", "weights that come with the package"),
     "files.py": ("os.open", "our temporary files; folders, to sync them"),
     "formats/part_files.py": ("*.open", "what it has just written"),
     "kernels/eigh_cuda.py": ("*.read_text", "the system's list of libraries that this process has loaded"),

@@ -21,7 +21,7 @@ CHECKED = 5  # unlabelled rows nearest to a labelled one; ten reach beyond small
 MOST_REFERENCES = 5_000  # rows of the pool that are kept
 MOST_DOUBT = 0.4
 """Largest mean over the neighbours of labelled rows. Some of these are strangers where half of the pool is; with 0.15,
-a quarter to a half of what the method would reject was kept: docs/unknown-shares.md."""
+a quarter to a half of what the method would reject was kept."""
 USUAL_DOUBT = 0.03  # what a larger mean is lowered to
 _RIDGE = 1.0  # pseudo-rows that pull a slope to zero
 _FEW = 128  # labelled rows compared with a whole pool at once

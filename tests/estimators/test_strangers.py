@@ -1,0 +1,182 @@
+"""How many rows of a pool belong to none of the classes: clues, network, share and scale."""
+
+import numpy as np
+import pytest
+
+from sinkshot import FewShotClassifier, load
+from sinkshot.estimators.stranger_network import SHARES
+from sinkshot.estimators.stranger_share import (
+    LEAST_ROWS,
+    MOST_LABELS,
+    MOST_ROWS,
+    SAMPLES,
+    log_odds,
+    opinion,
+    samples,
+    scale_of,
+)
+from sinkshot.methods.stranger_clues import stranger_clues
+
+BIRDS = "data/banks/cub_wrn-28-10_validation.safetensors"
+
+
+def rows_of_unit_length(seed=0, way=4, shot=2, strangers=60, each=30, width=40):
+    """Labelled rows of some classes, their other rows, and strangers of three more classes."""
+    rng = np.random.default_rng(seed)
+    means = rng.normal(size=(way + 3, width))
+    strange = np.repeat(np.arange(way, way + 3), strangers // 3)
+    truth = np.concatenate([np.repeat(np.arange(way), shot), np.repeat(np.arange(way), each), strange])
+    x = means[truth] + 0.8 * rng.normal(size=(len(truth), width))
+    x -= x.mean(axis=0)
+    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32), truth[: way * shot]
+
+
+def pool_of_birds(rng, way, shot, rows, share, alpha=None):
+    """Features and labels (-1: none yet) of classes of unseen birds, with rows of five other classes."""
+    bank = load(BIRDS)
+    order = rng.permutation(len(bank.class_names))
+    by_class = [rng.permutation(np.flatnonzero(bank.labels == code)) for code in order]
+    outside = round(share * rows)
+    weight = np.ones(way) if alpha is None else rng.dirichlet([alpha] * way)
+    counts = np.minimum((weight / weight.sum() * (rows - outside)).astype(int), [len(c) - shot for c in by_class[:way]])
+    labelled = np.concatenate([numbers[:shot] for numbers in by_class[:way]])
+    known = [numbers[shot : shot + count] for numbers, count in zip(by_class[:way], counts, strict=True)]
+    strange = [numbers[: outside // 5] for numbers in by_class[way : way + 5]]
+    numbers = np.concatenate([labelled, *known, *strange])
+    y = np.full(len(numbers), -1)
+    y[: len(labelled)] = np.repeat(np.arange(way), shot)
+    return bank.features[numbers], y, sum(map(len, strange)) / (len(numbers) - len(labelled))
+
+
+# clues and network
+
+
+def test_clues_are_the_same_on_every_array_library():
+    torch = pytest.importorskip("torch")
+    x, labels = rows_of_unit_length()
+    ours = stranger_clues(x[None], labels[None], 4)
+    theirs = stranger_clues(torch.tensor(x[None]), torch.tensor(labels[None]), 4)
+    assert np.allclose(ours.rows, theirs.rows.numpy(), atol=1e-3)
+    assert np.allclose(ours.pool, theirs.pool.numpy(), atol=1e-3)
+    assert np.isfinite(ours.rows).all()
+
+
+def test_an_opinion_does_not_depend_on_the_order_of_rows_and_classes_or_on_the_axes():
+    x, labels = rows_of_unit_length()
+    rng = np.random.default_rng(1)
+    first = opinion(x[: len(labels)], labels, x[len(labels) :])
+    order, classes = rng.permutation(len(x) - len(labels)), rng.permutation(4)
+    turned = x @ np.linalg.qr(rng.normal(size=(40, 40)))[0].astype(np.float32)
+    second = opinion(turned[: len(labels)], classes[labels], turned[len(labels) :][order])
+    assert second.odds == pytest.approx(first.odds, abs=1e-2)
+    assert second.share == pytest.approx(first.share, abs=1e-3)
+    assert np.allclose(second.rows, first.rows[order], atol=5e-2)
+    assert SHARES[1] < first.share < SHARES[-1]
+
+
+def test_strangers_are_ranked_above_members():
+    x, labels = rows_of_unit_length()
+    odds = opinion(x[: len(labels)], labels, x[len(labels) :]).rows
+    members, strangers = odds[:120], odds[120:]
+    assert (strangers[:, None] > members).mean() > 0.9
+
+
+def test_rows_that_are_all_equal_or_zero_get_an_answer():
+    x, labels = rows_of_unit_length()
+    for fixed in (x[:1], np.zeros_like(x[:1])):
+        same = np.repeat(fixed, 100, axis=0)
+        found = opinion(x[: len(labels)], labels, same)
+        assert np.isfinite([found.odds, found.share]).all()
+        assert np.isfinite(found.rows).all()
+
+
+# samples
+
+
+def test_a_small_pool_is_looked_at_as_a_whole_and_a_large_one_by_samples():
+    codes = np.arange(5)
+    (whole,) = samples(codes, MOST_ROWS)
+    assert np.array_equal(whole.others, np.arange(MOST_ROWS))
+    several = list(samples(codes, 100_000))
+    assert len(several) == SAMPLES
+    numbers = np.concatenate([each.others for each in several])
+    assert len(set(numbers.tolist())) == len(numbers) == SAMPLES * MOST_ROWS
+    again = list(samples(codes, 100_000))
+    assert all(np.array_equal(a.others, b.others) for a, b in zip(several, again, strict=True))
+
+
+def test_a_sample_has_labels_of_every_class_however_many_there_are():
+    codes = np.repeat(np.arange(30), 50)
+    codes = np.concatenate([codes, [30]])  # a class of one label beside those of fifty
+    (sample,) = samples(codes, 300)
+    assert len(sample.labelled) == MOST_LABELS
+    counts = np.bincount(codes[sample.labelled], minlength=31)
+    assert counts[30] == 1
+    assert counts[:30].min() >= 6
+    (sample,) = samples(np.arange(500), 600)
+    assert len(sample.labelled) == 500
+
+
+def test_a_pool_that_tells_too_little_is_not_looked_at():
+    assert not list(samples(np.arange(5), LEAST_ROWS - 1))
+    assert not list(samples(np.zeros(5, np.int64), 500))
+
+
+# the scale
+
+
+@pytest.mark.parametrize("share", [0.05, 0.2, 0.5, 0.65])
+def test_as_many_rows_are_above_one_half_as_there_are_strangers(share):
+    odds = np.random.default_rng(0).normal(-5, 3, size=400)
+    unknown = scale_of(odds, share)(odds)
+    assert (unknown > 0.5).mean() == pytest.approx(share, abs=0.003)
+    assert (np.argsort(unknown, kind="stable") == np.argsort(odds, kind="stable")).all()
+
+
+def test_a_clear_gap_decides_where_the_share_is_nearly_right():
+    rng = np.random.default_rng(0)
+    odds = np.concatenate([rng.normal(8, 0.5, 40), rng.normal(-3, 0.5, 160)])
+    for share in (0.17, 0.2, 0.25):
+        assert (scale_of(odds, share)(odds) > 0.5).sum() == 40
+
+
+def test_without_strangers_no_row_is_near_one_half_and_none_is_raised():
+    odds = np.random.default_rng(0).normal(2, 3, size=200)
+    unknown = scale_of(odds, 0.0)(odds)
+    assert unknown.max() < 0.01
+    low = odds - 50
+    assert np.allclose(scale_of(low, 0.0)(low), 1 / (1 + np.exp(-low)))
+
+
+def test_equal_rows_are_not_rejected():
+    odds = np.full(100, 3.0)
+    assert not (scale_of(odds, 0.3)(odds) > 0.5).any()
+
+
+def test_log_odds_tell_small_probabilities_apart():
+    assert np.all(np.diff(log_odds(np.array([0.0, 1e-25, 1e-9, 0.5, 1 - 1e-6]))) > 0)
+
+
+# pools of classes that nothing was learned from in this form
+
+
+@pytest.mark.parametrize("shot", [1, 5])
+def test_hardly_a_row_is_rejected_without_strangers(shot):
+    rng = np.random.default_rng(3)
+    rejected = []
+    for draw in range(16):
+        x, y, _ = pool_of_birds(rng, 10, shot, 250, 0.0, alpha=2.0 if draw % 2 else None)
+        rejected.append(FewShotClassifier(unknown=0.5).fit(x, y).report_.rejected)
+    assert np.mean(rejected) < 0.03
+
+
+@pytest.mark.parametrize("share", [0.2, 0.35, 0.5])
+@pytest.mark.parametrize("shot", [1, 5])
+def test_as_many_rows_are_rejected_as_there_are_strangers(shot, share):
+    rng = np.random.default_rng(4)
+    found, true = [], []
+    for _ in range(10):
+        x, y, strange = pool_of_birds(rng, 10, shot, 250, share)
+        found.append(FewShotClassifier(unknown=0.5).fit(x, y).report_.rejected)
+        true.append(strange)
+    assert np.mean(found) == pytest.approx(np.mean(true), abs=0.1)
