@@ -284,7 +284,8 @@ def main() -> None:
     *tensors, meta = zip(*found, strict=True)
     stored = [torch.cat(each) for each in tensors]
     finite = torch.isfinite(stored[0]).all(dim=2).all(dim=1) & torch.isfinite(stored[3]).all(dim=1)
-    torch.save([each.cpu() for each in stored] + [torch.tensor(np.concatenate(meta))], given.out)
+    stored.append(torch.tensor(np.concatenate(meta), device=DEVICE))
+    torch.save([each[finite].cpu() for each in stored], given.out)
     print(f"{len(finite):,} pools, {int((~finite).sum())} with clues that are not finite")
 
 

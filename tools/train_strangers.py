@@ -4,9 +4,10 @@
     python tools/train_strangers.py pools-*.pt --minutes 2 --without cub      how it does on features it has not seen
 
 The pools are those of `draw_stranger_pools.py`: validation and base classes, sentences of validation intents, made
-clusters and letters. Every twelfth batch of pools is kept for the table. It has the mean share of rejected rows,
-percent, by kind of features, labels per class and true share, at a limit of the log odds above which strangers are
-believed in; docs/strangers.md shows it.
+clusters and letters. Every twelfth batch of pools, as a GPU draws them, is kept for the table. It has the mean share of
+rejected rows, percent, by kind of features, labels per class and true share, at a limit of the log odds above which
+strangers are believed in. What estimators add, for classes in pieces and large shares, is not in it:
+`measure_unknown.py` measures that.
 """
 
 from __future__ import annotations

@@ -184,14 +184,14 @@ class OutsiderRule:
     def __call__(self, rows: Floats, unknown: Floats) -> Floats:
         """Return `unknown` [n] of rows [n, d], updated."""
         kin = self.head.probabilities(rows)[:, self.way :].sum(axis=-1)
-        if self.others is not None:  # the mean of both runs, as in memory
+        if self.others is not None:  # the mean of both runs, nearly as in memory
             unknown = sigmoid(0.5 * (logit(unknown) + self.others)).astype(unknown.dtype)
         return joined(unknown, doubted(kin, self.shots))
 
 
 def _if_none_is_left(method: Method, scores: Scores, task: Task) -> float | None:
-    """Return the usual log odds of belonging to no class, kinds of outsiders among them, if all rows belong to one."""
-    if method.name != "sinkshot":
+    """Median log odds of being a stranger once kinds of outsiders are classes; None if any row still looks like one."""
+    if method.name != "sinkshot" or not task.queries:
         return None
     unknown = np.asarray(on_scale_of_pool(scores, task).unknown)
     return None if (unknown > 0.5).any() else float(np.median(logit(unknown)))

@@ -1,9 +1,9 @@
 """The small network that reads the clues of a pool: how many rows belong to none of the classes, and which.
 
 It was trained on pools of many kinds of features, by `tools/train_strangers.py`, on base and validation classes alone;
-docs/strangers.md shows what it does on features that it has never seen. A row is looked at beside the mean of its
-class, of the labelled rows of that class, and of the whole pool; then means over the pool are taken. So the answer
-depends neither on the order of rows or classes nor on their number.
+docs/strangers.md shows what networks trained in the same way do on features that they have never seen. A row is looked
+at beside the mean of its class, of the labelled rows of that class, and of the whole pool; then means over the pool are
+taken. So the answer does not depend on the order of rows or classes.
 
     h = relu(row2 relu(row1 [clues of the row, clues of the pool]))
     h = h + relu(seen2 relu(seen1 [h, means of h over its class, over the pool]))

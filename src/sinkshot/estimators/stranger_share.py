@@ -2,8 +2,8 @@
 
 The network of `sinkshot.estimators.stranger_network` estimates their share from samples of the pool. Strangers are
 believed in only where the odds are clearly for them, so that a pool without any loses next to nothing. A pool of up to
-600 unlabelled rows is looked at as a whole: then the network also ranks the rows. In a larger one the method's own
-ranking stands, which knows the neighbours of every row.
+600 unlabelled rows, or 8 a class if that is more, is looked at as a whole: then the network also ranks the rows. In a
+larger one the method's own ranking stands, which knows the neighbours of every row.
 """
 
 from __future__ import annotations
@@ -17,19 +17,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkshot.estimators.stranger_network import SLOPE, Opinion, stranger_network
+from sinkshot.estimators.unknown_head import logit, sigmoid
 from sinkshot.methods.stranger_clues import stranger_clues
 from sinkshot.task import Scores, Task
 
 Floats = NDArray[Any]
 LEAST_ROWS = 60  # unlabelled ones; fewer tell too little
 MOST_ROWS, ROWS_A_CLASS, MOST_ROWS_OF_ALL = 600, 8, 1_600  # unlabelled rows of a sample: 600, or more of many classes
-MOST_LABELS = 200  # labelled rows of a sample, or one of each class
+MOST_LABELS = MOST_CLASSES = 200  # of a sample; with more classes too few rows of each would be in it
 SAMPLES = 4  # of a large pool, at most
 LEAST_SHARE = 0.02  # of strangers; less counts as none
 NONE_ABOVE = 6.0  # log odds of one half less those of the first row, where no row is to be rejected
 LOOSE = 0.4  # of the share: a clear gap so near to it is where the cut is
 CLEAR = 1.0  # log odds between two rows beside each other
 SLOPES = (0.5, 10.0)  # least and most that log odds are multiplied with
+_LARGEST = 80.0  # log odds
 _LEAST, _MOST = 1e-30, 1 - 2.0**-24  # probabilities whose log odds are told apart
 
 
@@ -52,7 +54,7 @@ def samples(codes: NDArray[np.int64], unlabelled: int) -> Iterator[PoolSample]:
         Number of unlabelled rows.
     """
     way = int(codes.max()) + 1
-    if way < 2 or unlabelled < LEAST_ROWS:
+    if not 2 <= way <= MOST_CLASSES or unlabelled < LEAST_ROWS:
         return
     rng = np.random.default_rng(0)
     most = min(max(MOST_ROWS, ROWS_A_CLASS * way), MOST_ROWS_OF_ALL)
@@ -64,14 +66,14 @@ def samples(codes: NDArray[np.int64], unlabelled: int) -> Iterator[PoolSample]:
 
 
 def _some_of_each_class(codes: NDArray[np.int64], way: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Numbers of at most 200 labelled rows, as many of each class as it has; at least one of each."""
+    """Numbers of at most 200 labelled rows, as even over the classes as these have them; at least one of each."""
     if len(codes) <= MOST_LABELS:
         return np.arange(len(codes))
     order = rng.permutation(len(codes))
     order = order[np.argsort(codes[order], kind="stable")]
     begin = np.searchsorted(codes[order], np.arange(way))
     place = np.arange(len(codes)) - begin[codes[order]]  # of a row within its class
-    first = np.argsort(place, kind="stable")[: max(MOST_LABELS, way)]
+    first = np.argsort(place, kind="stable")[:MOST_LABELS]
     return np.sort(order[first])
 
 
@@ -94,10 +96,14 @@ class Scale:
 
     cut: float = 0.0
     slope: float = 1.0
+    shift: float = 0.0  # subtracted last, as the neighbours of labelled rows ask for: `shift_by_labels`
 
     def __call__(self, odds: Floats) -> Floats:
         """Return the probability of belonging to no class."""
-        return np.asarray(0.5 * (1 + np.tanh(0.5 * self.slope * (odds - self.cut))))
+        scaled = self.slope * (np.asarray(odds, np.float64) - self.cut)
+        if self.shift:
+            return np.asarray(sigmoid(logit(sigmoid(scaled)) - self.shift))
+        return np.asarray(1 / (1 + np.exp(np.clip(-scaled, -_LARGEST, _LARGEST))))
 
 
 def scale_of(odds: Floats, share: float) -> Scale:
@@ -116,12 +122,21 @@ def scale_of(odds: Floats, share: float) -> Scale:
     gaps = ordered[begin - 1 : end] - ordered[begin : end + 1]
     if len(gaps) and gaps.max() > CLEAR:
         whole = begin + int(gaps.argmax())
+    if ordered[whole - 1] == ordered[whole]:
+        whole = _edge_of_tie(ordered, whole, wanted)
     cut = float(0.5 * (ordered[whole - 1] + ordered[whole]))
     above, below = odds[odds > cut], odds[odds <= cut]
     if not len(above):
-        return Scale(cut)  # ties
+        return Scale(cut)  # all rows are equal
     variance = (above.var() * len(above) + below.var() * len(below)) / len(odds)
     return Scale(cut, float(np.clip((above.mean() - below.mean()) / max(variance, 1e-6), *SLOPES)))
+
+
+def _edge_of_tie(ordered: Floats, whole: int, wanted: float) -> int:
+    """Number of rows before or after those that are equal at a cut, in falling order, whichever is nearer."""
+    equal = np.flatnonzero(ordered == ordered[whole])
+    edges = [edge for edge in (int(equal[0]), int(equal[-1]) + 1) if 0 < edge < len(ordered)]
+    return min(edges, key=lambda edge: abs(edge - wanted), default=whole)
 
 
 def log_odds(unknown: Floats) -> Floats:

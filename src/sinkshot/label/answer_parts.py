@@ -141,7 +141,7 @@ def _scale(pool: PartedPool, unknown: Stored, near: NearestOfSupports | None, me
     if near is None:
         return scale
     shift = shift_by_labels(scale(log_odds(values[near.numbers[:, :NEIGHBOURS]])))
-    return Scale(scale.cut + shift / scale.slope, scale.slope)
+    return replace(scale, shift=shift)
 
 
 @dataclass(frozen=True)
