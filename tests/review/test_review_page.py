@@ -174,6 +174,36 @@ def test_a_review_by_keyboard_alone_is_exactly_what_was_decided(photos, tmp_path
 
 
 @pytest.mark.slow
+def test_an_item_that_is_looked_at_stays_when_a_fit_takes_it_for_unknown(photos, tmp_path, start, browser_page):
+    server = start(photos, tmp_path / "labels")
+    server.fitted()
+    page = browser_page(f"{server.address}#/doubtful", width=1400)
+    page.wait_for_selector(".stage figcaption")
+    person = Person(page, server, truth)
+    name = page.locator(".stage figcaption").inner_text()
+    row = person.names.index(name)
+
+    def as_unknown(route):
+        answer = route.fetch()
+        state = answer.json()
+        if state["source"][row] == 0:
+            state["label"][row] = -1
+        route.fulfill(response=answer, json=state)
+
+    page.route("**/state", as_unknown)
+    other = next(one for one in person.names if one.startswith("_unlabeled") and one != name)
+    server.decide("label", items=[person.names.index(other)], label=truth(other))
+    until(page, "document.querySelector('.counts .accepted dd').textContent === '1'")
+    person.idle()
+    assert page.locator(".stage figcaption").inner_text() == name
+    person.label_one()
+    person.saved()
+    assert server.state()["source"][row] == 2
+    page.keyboard.press("ArrowRight")
+    until(page, "name => document.querySelector('.stage figcaption').textContent !== name", arg=name)
+
+
+@pytest.mark.slow
 def test_the_page_fits_wide_and_narrow_screens_in_light_and_dark(photos, tmp_path, start, browser_page):
     server = start(photos, tmp_path / "labels")
     server.fitted()

@@ -2,7 +2,7 @@
 
 import { askName } from "./dialogs.js";
 import { button, face, h, KEYS, number, percent, plural, refill, say, write } from "./parts.js";
-import { NONE, OUTSIDER, OUTSIDER_NAME, PREDICTED } from "./store.js";
+import { GIVEN, NONE, OUTSIDER, OUTSIDER_NAME, PREDICTED } from "./store.js";
 
 const AHEAD = 3; // items that are fetched before they are shown
 
@@ -10,6 +10,7 @@ class QueueView {
   constructor(store, { eyebrow, title, lead }) {
     this.store = store;
     this.row = -1;
+    this.left = -1; // the item that something was said of last
     this.place = h("p", { className: "place", role: "status" });
     this.head = h("div", { className: "head" },
       h("div", {}, h("p", { className: "eyebrow" }, eyebrow), h("h1", {}, title), h("p", { className: "lead" }, lead)), this.place);
@@ -27,10 +28,22 @@ class QueueView {
 
   // The queue as it stands; skipped items are at its end.
   queue() {
-    const rows = this.rows();
+    let rows = this.rows();
     const { skipped } = this.store;
-    if (!skipped.size) return rows;
-    return [...rows.filter((row) => !skipped.has(row)), ...[...skipped].filter((row) => rows.includes(row))];
+    if (skipped.size) rows = [...rows.filter((row) => !skipped.has(row)), ...[...skipped].filter((row) => rows.includes(row))];
+    if (this.stays() && !rows.includes(this.row)) rows.splice(this.at, 0, this.row);
+    return rows;
+  }
+
+  // An item that is looked at stays until something is said of it, even if a new fit would no longer show it here: else
+  // an answer that is on its way would be lost.
+  stays() {
+    const { row } = this;
+    return row >= 0 && row === this.shown && row !== this.left && !this.store.skipped.has(row) && this.undecided(row);
+  }
+
+  undecided(row) {
+    return this.store.state.source[row] === PREDICTED;
   }
 
   // Go on with the same item where it is still in the queue, else with the one that stands in its place.
@@ -151,7 +164,7 @@ class QueueView {
 
   decide(decision) {
     if (this.row < 0 || this.shown !== this.row) return; // nothing is said of an item that is not seen
-    const row = this.row;
+    const row = (this.left = this.row);
     this.store.details.delete(row);
     this.store.decide({ rows: [row], audit: this.audit, ...decision });
     const what = decision.label === OUTSIDER_NAME ? "none of the classes" : decision.label;
@@ -189,7 +202,7 @@ class QueueView {
     this.store.skipped.delete(this.row);
     this.store.skipped.add(this.row);
     const rows = this.queue();
-    this.show(rows[Math.min(this.at, rows.length - 1)], rows);
+    this.show(rows[Math.min(this.at, rows.length - 1)] ?? -1, rows);
   }
 
   move(key) {
@@ -241,7 +254,11 @@ export class SuspiciousView extends QueueView {
 
   rows() {
     const { suspicious, source, label } = this.store.state;
-    return suspicious.filter((one) => source[one.row] === 1 && label[one.row] === one.label).map((one) => one.row);
+    return suspicious.filter((one) => source[one.row] === GIVEN && label[one.row] === one.label).map((one) => one.row);
+  }
+
+  undecided(row) {
+    return this.store.state.source[row] === GIVEN;
   }
 
   note() {
@@ -268,6 +285,11 @@ export class AuditView extends QueueView {
 
   rows() {
     return this.store.state.audit.open.map(([row]) => row);
+  }
+
+  // The items of an audit are drawn once, whatever the fits say.
+  undecided() {
+    return false;
   }
 
   proposal() {
