@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 
 from sinkshot import FewShotClassifier, load
-from sinkshot.estimators.stranger_network import SHARES, limit_of, stranger_network
+from sinkshot.estimators.stranger_network import (
+    FEW_LABELS,
+    LIMIT,
+    PIECES,
+    SHARES,
+    STRETCH,
+    STRETCHED,
+    limit_of,
+    stranger_network,
+)
 from sinkshot.estimators.stranger_share import (
     LEAST_ROWS,
     MOST_LABELS,
@@ -73,7 +82,7 @@ def test_an_opinion_does_not_depend_on_the_order_of_rows_and_classes_or_on_the_a
     assert second.odds == pytest.approx(first.odds, abs=1e-2)
     assert second.share == pytest.approx(first.share, abs=1e-3)
     assert np.allclose(second.rows, first.rows[order], atol=5e-2)
-    assert SHARES[1] < first.share < SHARES[-1]
+    assert first.share == pytest.approx(60 / 180, abs=0.1)
 
 
 def test_strangers_are_ranked_above_members():
@@ -81,6 +90,31 @@ def test_strangers_are_ranked_above_members():
     odds = opinion(x[: len(labels)], labels, x[len(labels) :]).rows
     members, strangers = odds[:120], odds[120:]
     assert (strangers[:, None] > members).mean() > 0.9
+
+
+def test_classes_in_few_dimensions_need_clearer_odds():
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(4), 2)
+    means, planes = rng.normal(size=(4, 40)), 3 * rng.normal(size=(4, 2, 40))
+    truth = np.concatenate([labels, np.repeat(np.arange(4), 30)])
+    flat = means[truth] + np.einsum("nk,nkd->nd", rng.normal(size=(len(truth), 2)), planes[truth])
+    flat = (flat / np.linalg.norm(flat, axis=1, keepdims=True)).astype(np.float32)
+    round_, _ = rows_of_unit_length(strangers=0)
+    usual = LIMIT + FEW_LABELS / 2
+    assert limit_of(stranger_clues(round_[None], labels[None], 4)) == pytest.approx(usual)
+    assert limit_of(stranger_clues(flat[None], labels[None], 4)) == pytest.approx(usual + PIECES)
+
+
+@pytest.mark.parametrize("steps", ["", "Mn"])
+def test_the_length_of_rows_has_no_say(steps):
+    x, labels = rows_of_unit_length()
+    y = np.full(len(x), -1)
+    y[: len(labels)] = labels
+    found = [
+        FewShotClassifier(preprocess=steps, unknown=0.5).fit((size * x).astype(np.float32), y).report_.rejected
+        for size in (1, 1e-3, 1e8)
+    ]
+    assert found == pytest.approx([60 / 180] * 3, abs=0.1)
 
 
 def test_rows_that_are_all_equal_or_zero_get_an_answer():
@@ -191,7 +225,9 @@ def test_the_network_in_torch_is_the_same(monkeypatch):
     with torch.no_grad():
         shares, odds = net(torch.tensor(rows[None]), torch.tensor(classes[None]), torch.tensor(clues.pool))
     some = torch.logsumexp(shares[0, 1:], 0) - shares[0, 0]
+    share = float(torch.softmax(shares[0, 1:], 0) @ torch.tensor(SHARES[1:]))
     assert ours.odds == pytest.approx(float(some) - limit_of(clues), abs=1e-3)
+    assert ours.share == pytest.approx(share + (STRETCH - 1) * max(share - STRETCHED, 0), abs=1e-3)
     assert np.allclose(ours.rows, odds[0, 100:].numpy(), atol=1e-3)
 
 

@@ -129,6 +129,8 @@ def test_known_outsiders_are_heard(tmp_path: Path, method: str) -> None:
     table = in_order(tmp_path / "labels")
     assert (table.loc[outside, ["label", "source", "unknown"]] == ["_none", "given", 1.0]).all(axis=None)
     assert found.summary["sources"] == {"given": 26, "accepted": 0, "predicted": ROWS - 26}
+    shown = np.array([int(name) for name in found.items.names])  # what the report shows is what was written
+    assert np.allclose(found.answers.unknown, table["unknown"].to_numpy()[shown], atol=1e-3)
     labels = np.where(known < 0, None, names[known])
     labels[outside] = "_none"
     chain = "PE" if method == "ncm" else "PEMcE"

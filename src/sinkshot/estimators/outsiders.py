@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sinkshot import preprocess as chain
 from sinkshot.estimators.label_input import Labels
 from sinkshot.estimators.prototype_head import PrototypeHead, fit_head
-from sinkshot.estimators.stranger_share import on_scale_of_pool
+from sinkshot.estimators.stranger_share import on_scale_of_pool, tells_enough
 from sinkshot.estimators.unknown_head import logit, sigmoid
 from sinkshot.methods import Method
 from sinkshot.methods.sinkshot import sinkshot_of_pool
@@ -94,7 +94,8 @@ def taught_by(method: Method, task: Task, first: Scores, labels: Labels, hyper: 
     scores = scores_of(method, task, hyper)
     of_kinds = np.asarray(scores.probabilities[0])[:, way:].sum(axis=-1)
     kin[~outside] = doubted(of_kinds, int(labels.labelled.sum()) / way)
-    if method.rejects and scores.unknown is not None:
+    one_scale = tells_enough(way, len(outside)) == tells_enough(task.way, task.queries)
+    if method.rejects and scores.unknown is not None and one_scale:
         others[~outside] = sigmoid(0.5 * (logit(others[~outside]) + logit(np.asarray(scores.unknown[0]))))
     return Taught(others, kin)
 

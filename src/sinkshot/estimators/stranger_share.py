@@ -23,7 +23,7 @@ from sinkshot.task import Scores, Task
 
 Floats = NDArray[Any]
 LEAST_ROWS = 60  # unlabelled ones; fewer tell too little
-MOST_ROWS, ROWS_A_CLASS, MOST_ROWS_OF_ALL = 600, 8, 1_600  # unlabelled rows of a sample: 600, or more of many classes
+MOST_ROWS, ROWS_A_CLASS = 600, 8  # unlabelled rows of a sample: 600, or more of many classes
 MOST_LABELS = MOST_CLASSES = 200  # of a sample; with more classes too few rows of each would be in it
 SAMPLES = 4  # of a large pool, at most
 LEAST_SHARE = 0.02  # of strangers; less counts as none
@@ -43,6 +43,11 @@ class PoolSample:
     others: NDArray[np.int64]  # numbers among the unlabelled rows
 
 
+def tells_enough(way: int, unlabelled: int) -> bool:
+    """Whether the strangers of a pool with so many classes and unlabelled rows are counted."""
+    return 2 <= way <= MOST_CLASSES and unlabelled >= LEAST_ROWS
+
+
 def samples(codes: NDArray[np.int64], unlabelled: int) -> Iterator[PoolSample]:
     """Draw samples of a pool, the same every time; none of a pool that tells too little.
 
@@ -54,10 +59,10 @@ def samples(codes: NDArray[np.int64], unlabelled: int) -> Iterator[PoolSample]:
         Number of unlabelled rows.
     """
     way = int(codes.max()) + 1
-    if not 2 <= way <= MOST_CLASSES or unlabelled < LEAST_ROWS:
+    if not tells_enough(way, unlabelled):
         return
     rng = np.random.default_rng(0)
-    most = min(max(MOST_ROWS, ROWS_A_CLASS * way), MOST_ROWS_OF_ALL)
+    most = max(MOST_ROWS, ROWS_A_CLASS * way)
     count = min(SAMPLES, math.ceil(unlabelled / most))
     size = min(unlabelled // count, most)
     drawn = np.arange(size) if count == 1 else rng.choice(unlabelled, count * size, replace=False)
@@ -78,8 +83,10 @@ def _some_of_each_class(codes: NDArray[np.int64], way: int, rng: np.random.Gener
 
 
 def opinion(labelled: Floats, codes: NDArray[np.int64], others: Floats) -> Opinion:
-    """Ask the network about rows of unit length: labelled [l, d] with their classes [l], and others [q, d]."""
-    x = np.concatenate([labelled, others]).astype(np.float32)[None]
+    """Ask the network about rows: labelled [l, d] with their classes [l], and others [q, d]."""
+    x = np.concatenate([labelled, others])
+    lengths = np.linalg.norm(x.astype(np.float64), axis=1, keepdims=True)  # clues are cosines, whatever the chain
+    x = (x / np.where(lengths > 0, lengths, 1)).astype(np.float32)[None]
     return stranger_network()(stranger_clues(x, codes[None], int(codes.max()) + 1))
 
 
@@ -147,12 +154,14 @@ def log_odds(unknown: Floats) -> Floats:
 
 def on_scale_of_pool(scores: Scores, task: Task) -> Scores:
     """Return the scores of a single task with `unknown` on the scale of its pool."""
+    if scores.unknown is None:
+        return scores
     codes = np.asarray(task.labels[0])
     found = []
     for sample in samples(codes, task.queries):
         rows = np.asarray(task.support[0])[sample.labelled], np.asarray(task.query[0])[sample.others]
         found.append(opinion(rows[0], codes[sample.labelled], rows[1]))
-    if not found or scores.unknown is None:
+    if not found:
         return scores
     odds = found[0].rows if len(found[0].rows) == task.queries else log_odds(np.asarray(scores.unknown[0]))
     unknown = scale_of(odds, share_of(found))(odds)

@@ -136,7 +136,7 @@ def _scale(pool: PartedPool, unknown: Stored, near: NearestOfSupports | None, me
         for each in looked_at
     ]
     if opinions:
-        step = max(1, len(values) // _MOST_RANKED)
+        step = -(-len(values) // _MOST_RANKED)
         scale = scale_of(log_odds(values[len(supports) :: step]), share_of(opinions))
     if near is None:
         return scale

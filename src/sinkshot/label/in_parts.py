@@ -185,10 +185,12 @@ def sampled(rows: PartedRows, found: PartedAnswers) -> Sample:
     queries = numbers[rows.labels[numbers] < 0]
     at = np.asarray(places[queries])
     probabilities, unknown = found.answers(at, updated=False)
-    scores = Scores(probabilities[None], unknown=None if found.unknown is None else unknown[None])
     kin = None
-    if found.updated is not None:
-        kin = np.clip(1 - (1 - found.unknown_of(at)) / np.maximum(1 - unknown, 1e-6), 0, 1)
+    if found.updated is not None:  # the probability of being of a known kind of outsider is what has been added
+        updated = found.unknown_of(at)
+        unknown = np.minimum(unknown, updated)
+        kin = 1 - (1 - updated) / np.maximum(1 - unknown, 1e-6)
+    scores = Scores(probabilities[None], unknown=None if found.unknown is None else unknown[None])
     return Sample(numbers, rows.features[numbers], scores, kin)
 
 

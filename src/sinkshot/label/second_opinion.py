@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
 from sinkshot import preprocess
-from sinkshot.estimators.unknown_head import logit
+from sinkshot.estimators.stranger_share import log_odds
 
 _C = 100.0  # inverse strength of its penalty, for rows of unit length
 _LEAST = 1e-12  # probability that stands for zero
@@ -118,7 +118,7 @@ def ranked_again(
     spread = len(size) * float(size @ size) - 1
     evidence = -_standard(np.sum(belongs * decisions[pool], axis=1))
     evidence -= _standard(np.sum(belongs * cosines[pool], axis=1))
-    evidence += max(0.0, 1 - spread / most_spread) * _standard(logit(unknown[pool]))
+    evidence += max(0.0, 1 - spread / most_spread) * _standard(log_odds(unknown[pool]))
     _, group, counts = np.unique(np.round(evidence, 6), return_inverse=True, return_counts=True)  # twins stay equal
     ends = np.cumsum(counts)
     found = np.array(unknown)

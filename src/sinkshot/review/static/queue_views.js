@@ -56,6 +56,7 @@ class QueueView {
   }
 
   async show(row, rows = this.queue()) {
+    if (row !== this.row) this.left = -1; // it may come back, by an undo, and then it is looked at anew
     this.row = row;
     this.place.textContent = rows.length ? `${number(rows.indexOf(row) + 1)} of ${number(rows.length)}` : "";
     if (row < 0) {
