@@ -1,12 +1,12 @@
 """Draw pools with and without strangers from many kinds of features, and store their clues, to train on.
 
-    python tools/draw_stranger_pools.py SOURCES pools-1.pt --seconds 170 --seed 1
+    python tools/draw_stranger_pools.py SOURCES pools-1.pt --seconds 840 --seed 31
 
 SOURCES is a folder of `make_stranger_sources.py`; no novel class is in it. Half of the pools of a source are drawn from
 altered features: fewer columns, more noise, classes nearer together or further apart, another power, principal
 components. So a network that learns from them sees far more kinds of features than there are sources. Made clusters
-are drawn anew for every batch. A GPU draws some 2,000 pools a second in ten processes, a processor core 30. The network
-that we ship learned from ten files of 220 s each, seeds 1 to 10.
+are drawn anew for every batch. A GPU draws some 2,000 pools a second in ten processes, a processor core 20.
+docs/strangers.md has the files that the network that we ship learned from.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ from sinkshot.preprocess import apply
 from sinkshot.task import Task
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-KINDS = {"cifar": 22, "cub": 15, "litecifar": 11, "litecub": 10, "text": 11, "lsa": 6, "made": 13, "glyph": 7}
-KINDS |= {"poor": 3, "digits": 2}  # how often each is drawn; nothing is learned from digits
-SIZES = ("balanced", "2", "0.7", "long tail", "absent")
+KINDS = {"cifar": 26, "cub": 13, "litecifar": 9, "litecub": 7, "text": 8, "lsa": 4, "made": 12, "glyph": 5}
+KINDS |= {"poor": 2, "digits": 1, "headcifar": 9, "headcub": 7}  # how often; nothing is learned from digits
+WAYS = (2, 3, 5, 5, 5, 5, 8, 10, 10, 15, 20, 30)
+SIZES = {"balanced": 0.25, "2": 0.15, "0.7": 0.35, "long tail": 0.2, "absent": 0.05}
 SUPPORTS, QUERIES = 100, 220  # rows of a pool that are stored, at most
 SHRINKAGE = 10.0  # of the step W
 META = ("kind", "altered", "way", "shot", "rows", "sizes", "share")
@@ -143,18 +144,21 @@ def made_clusters(rng: np.random.Generator, noise: torch.Generator) -> Source:
     return Source("made", x.clamp(min=0) if rng.random() < 0.3 else x, labels)
 
 
-def plan_for(source: Source, rng: np.random.Generator) -> Plan | None:
-    """Draw the size of pools, or None if the source has not enough rows for it."""
-    rows_of = np.bincount(source.labels)
-    way = int(rng.choice([2, 3, 5, 5, 5, 5, 8, 10, 10, 15, 20, 20, 30, 40, 50]))
+def drawn_plan(rng: np.random.Generator) -> Plan:
+    """Draw the size of pools."""
+    way = int(rng.choice(WAYS))
     rows = int(rng.choice([75, 100, 150, 200, 200, 300, 300, 400, 600]))
-    shots = np.full(way, rng.choice([1, 1, 1, 2, 3, 5, 5, 10]))
+    shots = np.full(way, rng.choice([1, 1, 1, 1, 2, 2, 3, 5, 5, 10]))
     if rng.random() < 0.1:
         shots = rng.integers(1, 11, way)
-    sizes = str(rng.choice(SIZES, p=[0.3, 0.15, 0.3, 0.17, 0.08]))
-    room = way * rows_of.min() - shots.sum()
-    fits = room >= {"balanced": 1, "absent": 2}.get(sizes, 1.4) * rows
-    return Plan(shots, rows, sizes) if fits and 4 * way <= rows and way < len(rows_of) else None
+    return Plan(shots, max(rows, 4 * way), str(rng.choice(list(SIZES), p=list(SIZES.values()))))
+
+
+def fits(plan: Plan, source: Source) -> bool:
+    """Whether the source has enough classes and rows."""
+    rows_of = np.bincount(source.labels)
+    room = plan.way * rows_of.min() - plan.shots.sum()
+    return plan.way < len(rows_of) and room >= {"balanced": 1, "absent": 2}.get(plan.sizes, 1.4) * plan.rows
 
 
 def known_counts(rng: np.random.Generator, sizes: str, total: int, room: NDArray[Any]) -> NDArray[Any]:
@@ -208,16 +212,16 @@ def batch(
     Returns clues of stored rows [pools, rows, 35], their classes, -1 where there is no row, whether they are strangers,
     clues of the pools, and one line of META for each.
     """
-    plan = None
-    while plan is None:
-        chance = np.array(list(KINDS.values())) / sum(KINDS.values())
-        kind = str(rng.choice(list(KINDS), p=chance))
-        own = [each for each in folder if each.kind == kind]
-        source = made_clusters(rng, noise) if kind == "made" else own[rng.integers(len(own))]
+    chance = np.array(list(KINDS.values())) / sum(KINDS.values())
+    fitting: list[Source] = []
+    while not fitting:  # size first, or pools of few ways would be rare, as many sources have small classes
+        plan, kind = drawn_plan(rng), str(rng.choice(list(KINDS), p=chance))
+        own = [made_clusters(rng, noise)] if kind == "made" else [each for each in folder if each.kind == kind]
         same = kind in ("made", "digits") or rng.random() < 0.5
         if joined and not same and rng.random() < joined:
-            source = replace(source, labels=merged(source.labels, rng))
-        plan = plan_for(source, rng)
+            own = [replace(each, labels=merged(each.labels, rng)) for each in own]
+        fitting = [each for each in own if fits(plan, each)]
+    source = fitting[rng.integers(len(fitting))]
     x = source.x if same else altered(source.x, source.labels, rng, noise)
     x, steps = prepared(source, x, same, plan, rng)
     drawn = [pool_of(source.labels, plan, rng) for _ in range(pools)]
@@ -241,7 +245,7 @@ def batch(
     classes = torch.where(there, clues.nearest[:, at], -1).to(torch.int8)
     share = strange.mean(axis=1)
     shot = 0 if plan.shots.std() else int(plan.shots[0])
-    line = [list(KINDS).index(kind), not same, plan.way, shot, plan.rows, SIZES.index(plan.sizes)]
+    line = [list(KINDS).index(kind), not same, plan.way, shot, plan.rows, list(SIZES).index(plan.sizes)]
     meta = np.array([[*line, share[i]] for i in range(pools)], np.float32)
     of_strangers = torch.tensor(everywhere, device=DEVICE)[:, at] & there
     return [clues.rows[:, at].half(), classes, of_strangers.to(torch.int8), clues.pool.float(), meta]
@@ -280,7 +284,7 @@ def main() -> None:
     noise = torch.Generator(device=DEVICE).manual_seed(given.seed)
     begin, found = time.monotonic(), []
     while time.monotonic() - begin < given.seconds:
-        found.append(batch(folder, 32 if DEVICE == "cuda" else 8, rng, noise, given.joined))
+        found.append(batch(folder, 32 if DEVICE == "cuda" else 16, rng, noise, given.joined))
     *tensors, meta = zip(*found, strict=True)
     stored = [torch.cat(each) for each in tensors]
     finite = torch.isfinite(stored[0]).all(dim=2).all(dim=1) & torch.isfinite(stored[3]).all(dim=1)

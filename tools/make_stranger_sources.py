@@ -2,14 +2,15 @@
 
     python tools/make_stranger_sources.py SOURCES --cifar-fs FOLDER --cub FOLDER --sentences data_full.json
 
-The folder of CIFAR-FS holds the image packs train-1of2.npz and val.npz, that of CUB train.npz and val.npz; the
-sentences are those of CLINC150. Features of our own networks are read from data/banks.
+The folder of CIFAR-FS holds the image packs train-1of2.npz, train-2of2.npz and val.npz, that of CUB train.npz and
+val.npz; the sentences are those of CLINC150. Features of our own networks are read from data/banks.
 
 A file has `x` [n, d] and `labels` [n]. Those of validation banks also have `base_mean` [d] and `whitening` [d, d], for
 the steps Mb and Wb. The first word of a file name is the kind of features:
 
     cifar, cub          our networks, of validation classes and (names that end in b) of base classes
     litecifar, litecub  EfficientNet-Lite0, of images of validation and base classes
+    headcifar, headcub  what small networks learned from those features on some base classes, of all other classes
     text, lsa           MiniLM, and TF-IDF of words (w) and of characters (c) in few dimensions, of the first 75 intents
     glyph               letters in many fonts, tilted and stretched, as 8 x 8 and 12 x 12 pixels
     poor                8 x 8 pixels and colour histograms of validation images
@@ -26,13 +27,14 @@ import io
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
+from learned_heads import Images, features_of_others
 from measure_label import images_of, sentences_of, vectors_of
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
@@ -47,13 +49,15 @@ Array = NDArray[Any]
 Arrays = dict[str, Array]  # what a file holds
 BANKS = Path(__file__).resolve().parent.parent / "data" / "banks"
 NETWORKS = {  # stem of the banks, rows of each validation class and of each base class
-    "cifar_wrn": ("cifar-fs_wrn-28-10", 220, 40),
-    "cifar_r12": ("cifar-fs_resnet12", 220, 40),
-    "cifar_r18": ("cifar-fs_resnet18", 220, 40),
+    "cifar_wrn": ("cifar-fs_wrn-28-10", 600, 40),
+    "cifar_r12": ("cifar-fs_resnet12", 600, 40),
+    "cifar_r18": ("cifar-fs_resnet18", 600, 40),
     "cub_wrn": ("cub_wrn-28-10", 60, 40),
 }
 SHRINKAGE = 10.0  # of the step Wb
-CIFAR_FS, CUB = ("train-1of2.npz", "val.npz"), ("train.npz", "val.npz")  # packs of base and validation images
+CIFAR_FS = ("train-1of2.npz", "train-2of2.npz", "val.npz")  # packs of base, base and validation images
+CUB = ("train.npz", "val.npz")  # of base and validation images
+HEADS = 15  # small networks that learn, each on other classes
 INTENTS, SENTENCES = 75, 100  # intents that are not novel, sentences of each
 LETTERS = "ABCDEFGHJKLMNPRSTUVWXYZabdefghijkmnqrty"
 FONTS = ("DejaVuSans", "DejaVuSerif", "STIXGeneral", "cmr", "cmss", "cmtt")  # of those that come with matplotlib
@@ -190,7 +194,7 @@ def of_digits() -> Arrays:
 
 def makers(cifar_fs: Path, cub: Path, sentences: Path, features: Path) -> dict[str, Callable[[], Arrays]]:
     """Return what makes each source, by file name; the numbers are rows of a class, at most."""
-    cifar_base, cifar_val = (cifar_fs / pack for pack in CIFAR_FS)
+    cifar_base, cifar_more, cifar_val = (cifar_fs / pack for pack in CIFAR_FS)
     cub_base, cub_val = (cub / pack for pack in CUB)
     words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
     characters = TfidfVectorizer(ngram_range=(2, 4), analyzer="char_wb", sublinear_tf=True)
@@ -198,6 +202,21 @@ def makers(cifar_fs: Path, cub: Path, sentences: Path, features: Path) -> dict[s
     for name, (stem, validation_rows, base_rows) in NETWORKS.items():
         found[name] = partial(of_validation_bank, stem, validation_rows)
         found[f"{name}b"] = partial(of_bank, stem, "base", base_rows)
+
+    @cache
+    def images(*packs: tuple[Path, int]) -> Images:
+        parts = [of_images(pack, most, features) for pack, most in packs]
+        first = np.cumsum([0] + [int(part["labels"].max()) + 1 for part in parts])
+        labels = np.concatenate([part["labels"] + start for part, start in zip(parts, first, strict=False)])
+        return Images(np.concatenate([part["x"] for part in parts]), labels, int(first[-2]))
+
+    def learned(seed: int, which: int) -> Arrays:
+        of_cifar = images((cifar_base, 150), (cifar_more, 150), (cifar_val, 220))
+        of_cub = images((cub_base, 60), (cub_val, 60))
+        return arrays(*features_of_others((of_cifar, of_cub), which, seed))
+
+    for seed in range(HEADS):
+        found |= {f"head{name}_{seed:02}": partial(learned, seed, which) for which, name in enumerate(("cifar", "cub"))}
     return found | {
         "glyph_8": partial(of_letters, 8, 0, 160),
         "glyph_12": partial(of_letters, 12, 1, 100),
@@ -209,10 +228,11 @@ def makers(cifar_fs: Path, cub: Path, sentences: Path, features: Path) -> dict[s
         "lsa_w": partial(of_terms, sentences, words, TruncatedSVD(200, random_state=0)),
         "lsa_c": partial(of_terms, sentences, characters, TruncatedSVD(128, random_state=1)),
         "text_minilm": partial(of_sentences, sentences, features),
-        "litecifar_base": partial(of_images, cifar_base, 45, features),
-        "litecifar_val": partial(of_images, cifar_val, 120, features),
-        "litecub_base": partial(of_images, cub_base, 18, features),
-        "litecub_val": partial(of_images, cub_val, 45, features),
+        "litecifar_base": partial(of_images, cifar_base, 150, features),
+        "litecifar_more": partial(of_images, cifar_more, 150, features),
+        "litecifar_val": partial(of_images, cifar_val, 220, features),
+        "litecub_base": partial(of_images, cub_base, 60, features),
+        "litecub_val": partial(of_images, cub_val, 60, features),
     }
 
 
@@ -230,7 +250,7 @@ def main() -> None:
     """Read the command line and write the sources."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="folder of the sources")
-    parser.add_argument("--cifar-fs", type=Path, required=True, help="folder with train-1of2.npz and val.npz")
+    parser.add_argument("--cifar-fs", type=Path, required=True, help="folder with its three packs")
     parser.add_argument("--cub", type=Path, required=True, help="folder with train.npz and val.npz")
     parser.add_argument("--sentences", type=Path, required=True, help="data_full.json of CLINC150")
     parser.add_argument("--features", type=Path, help="folder that keeps encoded images and texts for a second run")

@@ -155,12 +155,20 @@ def main() -> None:
     parser.add_argument("--text", type=Path, help="a bank of signed features")
     parser.add_argument("--pools", type=int, default=4_000, help="to be drawn; some 15 a second")
     parser.add_argument("--rows", type=int, nargs="+", default=[200, 200, 300, 400, 600], help="of a pool")
+    parser.add_argument("--banks", nargs="+", metavar="NAME", help="of these features alone, as the table names them")
     parser.add_argument("--novel", action="store_true", help="read novel classes: at the end, when nothing is chosen")
     parser.add_argument("--without-network", action="store_true", help="the method's own scale")
     parser.add_argument("--seed", type=int, default=0, help="of the draws")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
-    banks, rng = sources(given.text, given.novel), np.random.default_rng(given.seed)
+    rng = np.random.default_rng(given.seed)
+    banks = {
+        name: source
+        for name, source in sources(given.text, given.novel).items()
+        if given.banks is None or name.split(",")[0].split()[0] in given.banks
+    }
+    if not banks:
+        parser.error(f"no features are called {', '.join(given.banks)}")
     pools = list(islice(kinds(banks, given.rows, rng), given.pools))
     found = np.array([rejected(drawn(kind, banks[kind.bank], rng), not given.without_network) for kind in pools])
     heads = "".join(f" {share:.0%} strangers |" for share in SHARES)

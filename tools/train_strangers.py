@@ -1,6 +1,7 @@
 """Train the network that tells how many rows of a pool are strangers, and which, from the clues of its rows.
 
-    python tools/train_strangers.py pools-*.pt --minutes 6 --out src/sinkshot/data/strangers.npz
+    python tools/train_strangers.py pools-*.pt --minutes 4.5 --out FIRST.npz
+    python tools/train_strangers.py pools-*.pt --minutes 12 --batch 256 --start FIRST.npz --out SECOND.npz
     python tools/train_strangers.py pools-*.pt --minutes 2 --without cub      how it does on features it has not seen
 
 The pools are those of `draw_stranger_pools.py`: validation and base classes, sentences of validation intents, made
@@ -25,13 +26,14 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
-from sinkshot.estimators.stranger_network import LIMIT, SHARES, SLOPE
+from sinkshot.estimators.stranger_network import FEW_LABELS, LIMIT, SHARES, SLOPE
 
 Floats = NDArray[Any]
 LEAST_ROWS = 150  # of pools in the table; smaller ones are learned from
 SHOTS = {"1": (1,), "2, 3": (2, 3), "5": (5,), "10": (10,)}
 OPEN = (0.2, 0.35, 0.5)
 MOST_CLASSES = 64
+RATE = 2e-3  # of learning, at most
 SMOOTH = 0.04  # width of the target around the true share
 
 
@@ -86,24 +88,40 @@ def mean_of(values: Tensor, weights: Tensor) -> Tensor:
     return (values * weights[..., None]).sum(dim=1) / weights.sum(dim=1, keepdim=True).clamp(min=1)
 
 
-def trained(pools: list[Tensor], chosen: Tensor, seconds: float, width: int, batch: int = 512) -> Network:
-    """Train on the chosen pools for some time."""
-    rows, classes, strange, of_pool, meta = pools
-    where, share = rows.device, meta[:, META.index("share")]
-    net = Network(rows.shape[2], of_pool.shape[1], width).to(where)
-    some = chosen[torch.randperm(len(chosen), device=where)[:2_000]]
+def new_network(pools: list[Tensor], chosen: Tensor, width: int) -> Network:
+    """Return a network without any knowledge, on the scale of the chosen pools."""
+    rows, classes, _, of_pool, _ = pools
+    net = Network(rows.shape[2], of_pool.shape[1], width).to(rows.device)
+    some = chosen[torch.randperm(len(chosen), device=rows.device)[:2_000]]
     there = rows[some].float()[classes[some] >= 0]
     net.row_mean.copy_(there.mean(dim=0))
     net.row_spread.copy_(there.std(dim=0) + 1e-3)
     net.pool_mean.copy_(of_pool[chosen].mean(dim=0))
     net.pool_spread.copy_(of_pool[chosen].std(dim=0) + 1e-3)
+    return net
+
+
+def stored_network(path: Path, device: str) -> Network:
+    """Read the weights of a network."""
+    with np.load(path) as file:
+        weights = {name: torch.tensor(np.float32(file[name])) for name in file.files}
+    net = Network(len(weights["row_mean"]), len(weights["pool_mean"]), len(weights["row1.bias"]))
+    net.load_state_dict(weights)
+    return net.to(device)
+
+
+def trained(net: Network, pools: list[Tensor], chosen: Tensor, seconds: float, rate: float, batch: int) -> Network:
+    """Train on the chosen pools for some time."""
+    rows, classes, strange, of_pool, meta = pools
+    where, share = rows.device, meta[:, META.index("share")]
     shares = torch.tensor(SHARES[1:], device=where)
     optimiser = torch.optim.AdamW(net.parameters(), weight_decay=1e-3)
     begin, steps = time.monotonic(), 0
     while (done := (time.monotonic() - begin) / seconds) < 1:
-        optimiser.param_groups[0]["lr"] = 2e-3 * min(1, steps / 100) * 0.5 * (1 + math.cos(math.pi * done)) + 1e-6
+        optimiser.param_groups[0]["lr"] = rate * min(1, steps / 100) * 0.5 * (1 + math.cos(math.pi * done)) + 1e-6
         pick = chosen[torch.randint(len(chosen), (batch,), device=where)]
-        logits, of_rows = net(rows[pick], classes[pick], of_pool[pick])
+        with torch.autocast(where.type, torch.bfloat16, enabled=where.type == "cpu"):
+            logits, of_rows = (each.float() for each in net(rows[pick], classes[pick], of_pool[pick]))
         target = torch.exp(-0.5 * ((shares - share[pick, None]) / SMOOTH) ** 2)
         target = torch.cat([torch.zeros_like(target[:, :1]), target / target.sum(dim=1, keepdim=True)], dim=1)
         target[share[pick] == 0] = torch.eye(len(SHARES), device=where)[0]
@@ -134,7 +152,7 @@ def told(net: Network, pools: list[Tensor], chosen: Tensor) -> tuple[Floats, Flo
     return odds.numpy(), share.numpy()
 
 
-def believed(odds: Floats, share: Floats, limit: float) -> Floats:
+def believed(odds: Floats, share: Floats, limit: float | Floats) -> Floats:
     """Share that is rejected."""
     return np.asarray(share / (1 + np.exp(-np.clip(SLOPE * (odds - limit), -50, 50))))
 
@@ -142,7 +160,7 @@ def believed(odds: Floats, share: Floats, limit: float) -> Floats:
 def table(odds: Floats, share: Floats, meta: Floats, limit: float) -> None:
     """Print one line for each kind of features and number of labels."""
     kind, altered, _, shot, rows, _, truth = meta.T
-    rejected = 100 * believed(odds, share, limit)
+    rejected = 100 * believed(odds, share, limit + FEW_LABELS / np.maximum(shot, 1))
     print("| features | labels | pools | 0% strangers | " + " | ".join(f"{s:.0%} (AUROC)" for s in OPEN) + " |")
     print("|---" * 7 + "|")
     for number, name in enumerate(KINDS):
@@ -168,8 +186,12 @@ def main() -> None:
     parser.add_argument("pools", type=Path, nargs="+")
     parser.add_argument("--minutes", type=float, default=2.0)
     parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--start", type=Path, help="weights to go on from, at a quarter of the rate")
+    parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--without", choices=list(KINDS), help="a kind of features that is only in the table")
-    parser.add_argument("--limits", type=float, nargs="+", default=[LIMIT], help="of the log odds, each a table")
+    parser.add_argument(
+        "--limits", type=float, nargs="+", default=[LIMIT], help="of log odds with many labels, each a table"
+    )
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     torch.manual_seed(0)
@@ -183,7 +205,10 @@ def main() -> None:
     if given.without:
         unseen |= meta[:, 0] == kinds.index(given.without)
     kept = np.arange(len(meta)) // 32 % 12 == 0
-    net = trained(pools, torch.tensor(np.flatnonzero(~unseen & ~kept), device=device), 60 * given.minutes, given.width)
+    learned = torch.tensor(np.flatnonzero(~unseen & ~kept), device=device)
+    net = stored_network(given.start, device) if given.start else new_network(pools, learned, given.width)
+    rate = RATE / 4 if given.start else RATE
+    net = trained(net, pools, learned, 60 * given.minutes, rate, given.batch)
     shown = np.flatnonzero(unseen if given.without else kept | unseen)
     odds, share = told(net, pools, torch.tensor(shown, device=device))
     for limit in given.limits:

@@ -27,11 +27,13 @@ from sinkshot.methods.stranger_clues import DIMENSION, SHOTS, Clues
 Floats = NDArray[Any]
 SHARES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65)
 """Shares of strangers, of which the network gives probabilities."""
-LIMIT = 1.6  # log odds of strangers above which they are believed in; docs/strangers.md tells how it was chosen
+LIMIT, FEW_LABELS = 1.5, 0.4
+"""Log odds of strangers above which they are believed in are the first and, over the labels per class, the second:
+with one label, a class whose labelled row is an outlier looks like strangers. docs/strangers.md tells how they were
+chosen."""
 PIECES, CLUSTERS, RAMP = 1.5, 10.5, 1.5
-"""The limit rises by the first, and by it over the labels per class, where classes have fewer dimensions than the
-second, fully at the third fewer. Classes of such features, pixels for example, lie in pieces, and a piece without a
-label looks like strangers."""
+"""The limit rises by the first where classes have fewer dimensions than the second, fully at the third fewer. Classes
+of such features, pixels for example, lie in pieces, and a piece without a label looks like strangers."""
 SLOPE = 6.0  # of the step at the limit
 STRETCHED, STRETCH = 0.3, 1.15  # what an estimated share has above the first is multiplied with the second
 _CLIP = 4.0  # deviations from the mean of a clue
@@ -99,7 +101,7 @@ def limit_of(clues: Clues) -> float:
     """Log odds of strangers above which they are believed in, in one pool."""
     shots, dimension = float(np.exp(clues.pool[0, SHOTS])), float(clues.pool[0, DIMENSION])
     in_pieces = min(max((CLUSTERS - dimension) / RAMP, 0.0), 1.0)
-    return LIMIT + PIECES * (1 + 1 / shots) * in_pieces
+    return LIMIT + FEW_LABELS / shots + PIECES * in_pieces
 
 
 @cache
