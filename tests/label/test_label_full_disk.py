@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -66,9 +67,12 @@ def test_a_disk_that_fills_up_is_named_and_the_run_works_once_there_is_room(
 
     def fill(stage: str) -> None:
         if stage.startswith(step) and not ballast.exists():
-            with suppress(OSError), ballast.open("wb", buffering=0) as file:
-                while file.write(bytes(4_096)):
-                    pass
+            with ballast.open("wb", buffering=0) as file:
+                for _ in range(10):  # files of the step before are removed beside the run, which makes room again
+                    with suppress(OSError):
+                        while file.write(bytes(4_096)):
+                            pass
+                    time.sleep(0.1)
 
     with pytest.raises(InputError, match=r"disk/.*No space left on device; a run on a pool in parts keeps its files"):
         label(bank, cache=disk, out=tmp_path / "full", stage=fill, next_count=0)
