@@ -14,7 +14,17 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from sinkshot import METHODS, DataWarning, FewShotClassifier, InputError, load, open_set
+from sinkshot import (
+    METHODS,
+    BMSClassifier,
+    DataWarning,
+    FeatureBank,
+    FewShotClassifier,
+    InputError,
+    NearestClassMean,
+    load,
+    open_set,
+)
 from sinkshot.estimators.auto_chain import auto_chain, mean_skewness
 
 NAMES = np.array(["cat", "dog", "owl"], dtype=object)
@@ -124,6 +134,18 @@ def test_auto_leaves_the_power_out_for_features_that_are_not_skewed():
     few = load("cifar-fs_wrn-28-10_base").features[:6]  # too few rows to tell, as features that do not vary
     for unclear in (np.ones((60, 2)), few):
         assert auto_chain(METHODS["sinkshot"], unclear, has_base=False) == "PEMcE"
+
+
+@pytest.mark.parametrize("estimator", [FewShotClassifier(), NearestClassMean("PEMbE"), BMSClassifier("PEMbE")])
+def test_base_classes_are_given_as_a_bank_or_as_its_features(estimator):
+    x, _, y = pool()
+    bank = FeatureBank(pool(seed=2)[0], np.repeat(np.arange(4), 48), ("a", "b", "c", "d"))
+    given = y >= 0 if isinstance(estimator, NearestClassMean) else slice(None)
+    of_bank, of_features = (clone(estimator).set_params(base=base) for base in (bank, bank.features))
+    answers = [model.fit(x[given], y[given]).predict_proba(x) for model in (of_bank, of_features)]
+    np.testing.assert_array_equal(*answers)
+    with pytest.raises(InputError, match="base has 48 columns and X has 47"):
+        clone(of_bank).fit(x[given, :47], y[given])
 
 
 def test_digits_are_labelled_as_well_as_by_their_neighbours():

@@ -45,7 +45,7 @@ class BMSClassifier(PrototypeClassifier):
         Iterations of the algorithm, and of Sinkhorn within each.
     lr, momentum, kappa : float, default=0.1, 0.8 and 1.0
         Learning rate, momentum, and initial scale of the logits, which is learnt, of the logistic regression.
-    base : array of shape (n, d), optional
+    base : array of shape (n, d) or FeatureBank, optional
         Features of the base classes, for the step Mb.
     unknown : float in (0, 1), optional
         For pools in which some rows belong to none of the classes: rows whose probability of that is above this number,

@@ -37,16 +37,21 @@ class PreprocessedEstimator(BaseEstimator):  # type: ignore[misc]
     def _base_statistics(self, steps: chain.Chain, width: int) -> chain.BaseStatistics | None:
         if self.base is None or not chain.needs_base(steps):
             return None
-        base = check_array(self.base, input_name="base", **FORM)
-        if base.shape[1] != width:
-            raise InputError(f"base has {base.shape[1]} columns and X has {width}; both must come from one backbone.")
-        refuse_unusable(base, steps, "base")
-        return chain.base_statistics({}, FeatureBank(base, np.zeros(len(base), dtype=np.int64), ("base",)))
+        return chain.base_statistics({}, base_bank(self.base, steps, width))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.positive_only = any(step.name == "P" for step in chain.parse(self.preprocess))
         return tags
+
+
+def base_bank(given: Any, steps: chain.Chain, width: int) -> FeatureBank:
+    """Check the features of base classes, a bank or an array [n, d], and return them as a bank of one class."""
+    base = check_array(given.features if isinstance(given, FeatureBank) else given, input_name="base", **FORM)
+    if base.shape[1] != width:
+        raise InputError(f"base has {base.shape[1]} columns and X has {width}; both must come from one backbone.")
+    refuse_unusable(base, steps, "base")
+    return FeatureBank(base, np.zeros(len(base), dtype=np.int64), ("base",))
 
 
 def _run(x: Rows, steps: chain.Chain, **means: Any) -> chain.Prepared:
@@ -84,7 +89,7 @@ class PEME(OneToOneFeatureMixin, TransformerMixin, PreprocessedEstimator):  # ty
         The chain, read from left to right: P power (features >= 0), Ps signed power, E unit length, Mn subtract the
         mean of the rows given to `fit`, Mb subtract the mean of `base` at that point, Z batch norm; see
         `sinkshot.preprocess`.
-    base : array of shape (n, d), optional
+    base : array of shape (n, d) or FeatureBank, optional
         Features of the base classes, for the step Mb.
 
     Attributes

@@ -114,7 +114,7 @@ class NearestClassMean(PrototypeClassifier):
     ----------
     preprocess : str, default="PE"
         The chain, as in `PEME`. If you have features of base classes, give them as `base` and use "PEMbE".
-    base : array of shape (n, d), optional
+    base : array of shape (n, d) or FeatureBank, optional
         Features of the base classes, for the step Mb.
 
     Attributes
@@ -165,7 +165,7 @@ class SoftKMeansClassifier(PrototypeClassifier):
         T in softmax(-T ||x - mean||^2).
     steps : int, default=30
         Number of alternating updates of assignments and means.
-    base : array of shape (n, d), optional
+    base : array of shape (n, d) or FeatureBank, optional
         Features of the base classes, for the step Mb.
 
     Attributes

@@ -15,7 +15,7 @@ from sinkshot import methods
 from sinkshot import preprocess as chain
 from sinkshot.bank import FeatureBank
 from sinkshot.errors import DataWarning, InputError, number, unknown_name, whole
-from sinkshot.estimators._preprocessing import FORM, plain, refuse_unusable
+from sinkshot.estimators._preprocessing import FORM, base_bank, plain, refuse_unusable
 from sinkshot.estimators.auto_chain import auto_chain
 from sinkshot.estimators.fit_report import FitReport, all_equal, contradiction, nearest_mean_answers
 from sinkshot.estimators.label_input import UNKNOWN, Labels, read_labels
@@ -45,7 +45,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     unknown : float in (0, 1), optional
         For pools in which some rows belong to none of the classes. A row whose probability of belonging to no class is
         above this threshold is labelled -1, or "unknown" if labels are strings. Without it, every row gets a class.
-    base : array of shape (n, d), optional
+    base : array of shape (n, d) or FeatureBank, optional
         Features of other classes from the same backbone; the step Mb subtracts their mean.
     **hyper
         Hyper-parameters of the method.
@@ -169,22 +169,13 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _prepared(self, x: Rows, steps: chain.Chain) -> tuple[Rows, FeatureBank | None]:
         """Return rows [n, d] after the row-wise part of the chain, and the base rows after the whole chain."""
         refuse_unusable(x, steps, "X")
-        base = self._base_bank(steps, x.shape[1])
+        base = None if self.base is None else base_bank(self.base, steps, x.shape[1])
         statistics = chain.base_statistics({}, base)
         row_wise, _ = chain.split(steps)
         done = chain.run(x, row_wise, base=statistics)
         chain.warn_of_zero_rows(done.zero_rows)
         self._row_wise, self._statistics = row_wise, done.statistics
         return np.asarray(done.x), None if base is None else chain.base_after(base, steps, statistics)
-
-    def _base_bank(self, steps: chain.Chain, width: int) -> FeatureBank | None:
-        if self.base is None:
-            return None
-        base = check_array(self.base, input_name="base", **FORM)
-        if base.shape[1] != width:
-            raise InputError(f"base has {base.shape[1]} columns and X has {width}; both must come from one backbone.")
-        refuse_unusable(base, steps, "base")
-        return FeatureBank(base, np.zeros(len(base), dtype=np.int64), ("base",))
 
     def _threshold(self, labels: Labels) -> float | None:
         if self.unknown is None:
