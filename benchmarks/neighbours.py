@@ -6,8 +6,9 @@
 
 Rows are blends of rows of the bundled bank after the chain PEMnE. Every search finds the six nearest others of every
 row, in a process of its own, with two threads and again with one: "same" tells whether both gave the same graph.
-Seconds are those of the processor over the threads, which a busy machine stretches less than a clock's; memory is what
-the process grew by. Agreement is that of the labels by `sinkshot` with those on the exact graph.
+Seconds are those of the processor over the threads, which a busy machine stretches less than a clock's; memory is the
+most that the process held while it searched, less what it held before, looked at every few milliseconds. Agreement is
+that of the labels by `sinkshot` with those on the exact graph.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 from large_pool import blended_rows, few_labels
 from numpy.typing import NDArray
 
@@ -118,21 +120,36 @@ def prepared(rows: int) -> tuple[NDArray[np.float32], Numbers]:
     return np.asarray(run(features, parse("PEMnE")).x), truth
 
 
+class GrowthOfMemory:
+    """The most that this process holds inside a `with`, less what it held before, in bytes."""
+
+    def __enter__(self) -> GrowthOfMemory:
+        self._process, self._over = psutil.Process(), threading.Event()
+        self._before, self.most = self._process.memory_info().rss, 0
+        self._watch = threading.Thread(target=self._look)
+        self._watch.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._watch.join()
+
+    def _look(self) -> None:
+        while not self._over.wait(0.005):
+            self.most = max(self.most, self._process.memory_info().rss - self._before)
+
+
 def measure(name: str, rows: int, threads: int, out: str) -> None:
     """Search once, write the numbers to a file and print what it took."""
     x, _ = prepared(rows)
     search = SEARCHES[name][0]
     search(x[:2_000], threads)  # compiles, loads
-    before, cpu, wall = (
-        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
-        time.process_time(),
-        time.perf_counter(),
-    )
-    found = search(x, threads)
-    seconds = (time.process_time() - cpu) / threads
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    with GrowthOfMemory() as memory:
+        cpu, wall = time.process_time(), time.perf_counter()
+        found = search(x, threads)
+        seconds, wall = (time.process_time() - cpu) / threads, time.perf_counter() - wall
     np.save(out, found)
-    print(json.dumps({"seconds": seconds, "wall": time.perf_counter() - wall, "mebibytes": grown}))
+    print(json.dumps({"seconds": seconds, "wall": wall, "mebibytes": memory.most / 2**20}))
 
 
 def labels_of(x: NDArray[np.float32], truth: Numbers, numbers: Numbers) -> Numbers:

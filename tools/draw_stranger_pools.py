@@ -24,13 +24,15 @@ from choose_unknown import counts
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sinkshot.estimators.stranger_network import LINKS
 from sinkshot.methods.stranger_clues import stranger_clues
 from sinkshot.preprocess import apply
 from sinkshot.task import Task
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 KINDS = {"cifar": 26, "cub": 13, "litecifar": 9, "litecub": 7, "text": 8, "lsa": 4, "made": 12, "glyph": 5}
-KINDS |= {"poor": 2, "digits": 1, "headcifar": 9, "headcub": 7}  # how often; nothing is learned from digits
+KINDS |= {"poor": 2, "digits": 1, "headcifar": 15, "headcub": 12}
+"""How often pools are drawn from each kind of features; nothing is learned from digits."""
 WAYS = (2, 3, 5, 5, 5, 5, 8, 10, 10, 15, 20, 30)
 SIZES = {"balanced": 0.25, "2": 0.15, "0.7": 0.35, "long tail": 0.2, "absent": 0.05}
 SUPPORTS, QUERIES = 100, 220  # rows of a pool that are stored, at most
@@ -68,13 +70,15 @@ def sources(folder: Path) -> list[Source]:
     found = []
     for path in sorted(folder.glob("*.npz")):
         with np.load(path) as file:
-            x, mean, whitening = (
-                torch.tensor(np.float32(file[name]), device=DEVICE) if name in file else None
-                for name in ("x", "base_mean", "whitening")
-            )
-            assert x is not None
-            found.append(Source(path.stem.split("_")[0], x, file["labels"].astype(np.int64), mean, whitening))
+            mean, whitening = (on_device(file[name]) if name in file else None for name in ("base_mean", "whitening"))
+            kind, labels = path.stem.split("_")[0], file["labels"].astype(np.int64)
+            found.append(Source(kind, on_device(file["x"]), labels, mean, whitening))
     return found
+
+
+def on_device(values: NDArray[Any]) -> Tensor:
+    """Bring an array to the device, in single precision."""
+    return torch.tensor(np.float32(values), device=DEVICE)
 
 
 def unit_length(x: Tensor) -> Tensor:
@@ -148,7 +152,7 @@ def drawn_plan(rng: np.random.Generator) -> Plan:
     """Draw the size of pools."""
     way = int(rng.choice(WAYS))
     rows = int(rng.choice([75, 100, 150, 200, 200, 300, 300, 400, 600]))
-    shots = np.full(way, rng.choice([1, 1, 1, 1, 2, 2, 3, 5, 5, 10]))
+    shots = np.full(way, rng.choice([1, 1, 1, 1, 1, 1, 2, 2, 3, 5, 5, 10]))
     if rng.random() < 0.1:
         shots = rng.integers(1, 11, way)
     return Plan(shots, max(rows, 4 * way), str(rng.choice(list(SIZES), p=list(SIZES.values()))))
@@ -179,7 +183,7 @@ def prepared(source: Source, x: Tensor, same: bool, plan: Plan, rng: np.random.G
         return unit_length((x + 1e-6).sqrt() if rooted else x), "McE"
     x = unit_length((x.clamp(min=0) + 1e-6).sqrt())
     steps = str(rng.choice(["McE", "McE", "McEWE", "MbE", "MbEWbE"]))
-    if steps.startswith("Mc") or source.kind not in ("cifar", "cub", "made"):
+    if steps.startswith("Mc") or (source.base_mean is None and source.kind not in ("cifar", "cub", "made")):
         return x, "McEWE" if steps == "McEWE" and plan.shots.mean() >= 3 else "McE"
     mean = source.base_mean if same and source.base_mean is not None else x.mean(dim=0)
     x = unit_length(x - mean)
@@ -210,7 +214,7 @@ def batch(
     """Draw pools of one size from one source.
 
     Returns clues of stored rows [pools, rows, 35], their classes, -1 where there is no row, whether they are strangers,
-    clues of the pools, and one line of META for each.
+    clues of the pools, the links of each row [pools, rows, LINKS] and their weights, and one line of META for each.
     """
     chance = np.array(list(KINDS.values())) / sum(KINDS.values())
     fitting: list[Source] = []
@@ -248,7 +252,10 @@ def batch(
     line = [list(KINDS).index(kind), not same, plan.way, shot, plan.rows, list(SIZES).index(plan.sizes)]
     meta = np.array([[*line, share[i]] for i in range(pools)], np.float32)
     of_strangers = torch.tensor(everywhere, device=DEVICE)[:, at] & there
-    return [clues.rows[:, at].half(), classes, of_strangers.to(torch.int8), clues.pool.float(), meta]
+    weights, links = (clues.walk[:, at][:, :, at] * there).topk(LINKS, dim=2)
+    weights = 255 * weights / weights.sum(dim=2, keepdim=True).clamp(min=1e-6)
+    linked = [links.to(torch.int16), weights.round().to(torch.uint8)]
+    return [clues.rows[:, at].half(), classes, of_strangers.to(torch.int8), clues.pool.float(), *linked, meta]
 
 
 def pool_of(labels: NDArray[np.int64], plan: Plan, rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[np.bool_]]:

@@ -4,8 +4,10 @@
     python tools/measure_unknown.py --text FILE --pools 500 --rows 2400
     python tools/measure_unknown.py --text OTHER --pools 4000 --novel            novel classes, at the end
 
-Pools are drawn at random: bank, ways, shots, class sizes, chain, share and classes of strangers. The table has the mean
-share of rows above one half, percent, by features, class sizes, labels per class and true share of strangers.
+Pools are drawn at random: features, with or without those of the base classes, ways, shots, class sizes, share and
+classes of strangers. Each is given to `FewShotClassifier(unknown=0.5)` with the chain that it chooses, or `label` does.
+The table has the mean share of rows above one half, percent, by features, class sizes, labels per class and true share
+of strangers; below it the cells are counted that are safe without strangers, and near the truth with them.
 """
 
 from __future__ import annotations
@@ -13,56 +15,45 @@ from __future__ import annotations
 import argparse
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from choose_unknown import BANKS, ROOT, Source, base_of, counts, file_of, made
+from choose_unknown import BANKS, ROOT, Source, counts, file_of, made
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
-from sinkshot import load, methods
-from sinkshot.estimators.outsiders import scores_of
-from sinkshot.estimators.unknown_head import trusted_by_labels
-from sinkshot.methods.sinkshot import sinkshot_of_pool
-from sinkshot.preprocess import apply
-from sinkshot.task import Task
+from sinkshot import FewShotClassifier, load, methods
+from sinkshot.estimators.auto_chain import auto_chain
 
 Floats = NDArray[Any]
 SHARES = (0.0, 0.2, 0.35, 0.5)  # of strangers
 SHOTS = {"1": (1,), "2, 3": (2, 3), "5": (5,), "10": (10,)}
-NOVEL = tuple(path.stem for path in sorted((ROOT / "data" / "banks").glob("*_novel.safetensors")))
-OF_BANKS = ("PEMcE", "PEMcEWE", "PEMbE", "PEMbEWbE")
-CHAINS = {bank: OF_BANKS if bank.endswith(("WRN", "12", "18")) else ("PEMcE",) for bank in BANKS} | {
-    "made 64": ("EMcE",),
-    "made 384": ("EMcE",),
-    "made uneven": ("EMcE",),
-    "made gamma": ("PEMcE",),
-    "digits": ("EMcE", "PEMcE"),
-    "text": ("EMcE",),
-}
-CHAINS |= {name.replace("_novel", ""): ("PEMcE", "PEMcEWE") for name in NOVEL}
+MADE = ("made 64", "made 384", "made uneven", "made gamma", "digits")
+WITH_BASE = ", with base"  # ends the name of features for which those of the base classes are given
+SAFE, NEAR, FEW = 3.0, 10.0, 10  # percent rejected without strangers, points from the truth with them, pools of a cell
 
 
 @dataclass(frozen=True)
 class Kind:
     """A kind of pool."""
 
-    bank: str
-    chain: str
+    features: str
     way: int
     shot: int
     rows: int
     sizes: str  # "balanced", "long tail" or the alpha of a Dirichlet
     share: float
     strange: int  # classes of strangers
+    as_label: bool  # whether the chain is that of `label`, which whitens from three labels per class on
 
     @property
     def cell(self) -> tuple[str, str, str, float]:
         """What is averaged over: features, class sizes, shots, share."""
-        features = self.bank.split(",")[0].split()[0]
-        return features, "balanced" if self.sizes == "balanced" else "skewed", *self.any_cell[2:]
+        return self.features, "balanced" if self.sizes == "balanced" else "skewed", *self.any_cell[2:]
 
     @property
     def any_cell(self) -> tuple[str, str, str, float]:
@@ -70,22 +61,22 @@ class Kind:
         return "all", "all", next(name for name, shots in SHOTS.items() if self.shot in shots), self.share
 
 
-def kinds(banks: dict[str, Source], rows: list[int], rng: np.random.Generator) -> Iterator[Kind]:
-    """Draw kinds of pool for which the banks have enough rows."""
+def kinds(sources: dict[str, Source], rows: list[int], rng: np.random.Generator) -> Iterator[Kind]:
+    """Draw kinds of pool for which the features have enough rows."""
     while True:
-        name = str(rng.choice(list(banks)))
-        bank = banks[name].bank
+        name = str(rng.choice(list(sources)))
+        bank = sources[name].bank
         least, classes = int(np.bincount(bank.labels).min()), len(bank.class_names)
         share = float(rng.choice([*SHARES[:1] * 3, *SHARES[1:2], *SHARES[1:]]))
         kind = Kind(
             name,
-            str(rng.choice(CHAINS[name])),
             int(rng.choice([2, 3, 5, 5, 5, 8, 10, 15, 20, 30])),
             int(rng.choice([1, 1, 2, 3, 5, 5, 10])),
             int(rng.choice(rows)),
             str(rng.choice(["balanced", "2", "0.7", "0.7", "long tail"])),
             share,
             int(rng.choice([1, 2, 3, 5, 5, 8, 10])) if share else 0,
+            bool(rng.random() < 0.5) and sources[name].base is None,
         )
         room = 1.0 if kind.sizes == "balanced" else 1.3
         fits = kind.way * (least - kind.shot) >= room * (1 - share) * kind.rows
@@ -93,87 +84,125 @@ def kinds(banks: dict[str, Source], rows: list[int], rng: np.random.Generator) -
             yield kind
 
 
-def drawn(kind: Kind, source: Source, rng: np.random.Generator) -> Task:
-    """Draw a pool: labelled rows are its supports."""
-    bank = source.bank
-    chosen = [rng.permutation(np.flatnonzero(bank.labels == label)) for label in rng.permutation(len(bank.class_names))]
+def drawn(kind: Kind, labels: NDArray[np.int64], rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Draw a pool: numbers of its rows, labelled ones first, and their classes, -1 where unlabelled."""
+    classes = int(labels.max()) + 1
+    chosen = [rng.permutation(np.flatnonzero(labels == label)) for label in rng.permutation(classes)]
     known, strange = chosen[: kind.way], chosen[kind.way : kind.way + kind.strange]
     outside = round(kind.share * kind.rows)
     room = np.array([len(each) - kind.shot for each in known])
     inside = counts(rng, kind.sizes, kind.rows - outside, room)
-    query = [each[kind.shot : kind.shot + count] for each, count in zip(known, inside, strict=True)]
+    found = [each[: kind.shot] for each in known]
+    found += [each[kind.shot : kind.shot + count] for each, count in zip(known, inside, strict=True)]
     if outside:
         sizes = "balanced" if kind.sizes == "balanced" else "2"
         parts = counts(rng, sizes, outside, np.array([len(each) for each in strange]))
-        query += [each[:count] for each, count in zip(strange, parts, strict=True)]
-    support = np.concatenate([each[: kind.shot] for each in known])
-    labels = np.repeat(np.arange(kind.way), kind.shot)
-    features = bank.features
-    task = Task(features[None, support], labels[None], features[None, np.concatenate(query)], kind.way, source.base)
-    return apply(task, kind.chain, bank.base)
+        found += [each[:count] for each, count in zip(strange, parts, strict=True)]
+    codes = np.full(sum(map(len, found)), -1)
+    codes[: kind.way * kind.shot] = np.repeat(np.arange(kind.way), kind.shot)
+    return np.concatenate(found), codes
 
 
-def rejected(task: Task, by_network: bool) -> float:
-    """Share of the unlabelled rows above one half, percent, as `FewShotClassifier` has it."""
-    sinkshot = methods.get("sinkshot")
-    scores = scores_of(sinkshot, task, {}) if by_network else sinkshot_of_pool(task)
-    assert scores.unknown is not None
-    rows = np.concatenate([task.support[0], task.query[0]])
-    labelled = np.arange(len(rows)) < task.supports
-    unknown = np.concatenate([np.zeros(task.supports), np.asarray(scores.unknown[0])])
-    return 100 * float((trusted_by_labels(rows, unknown, labelled)[~labelled] > 0.5).mean())
+def rejected(kind: Kind, source: Source, rng: np.random.Generator) -> float:
+    """Share of the unlabelled rows of a pool that `FewShotClassifier` rejects, percent."""
+    numbers, codes = drawn(kind, source.bank.labels, rng)
+    x, base = source.bank.features[numbers], None if source.base is None else source.base.features
+    chain = auto_chain(methods.get("sinkshot"), x, False, kind.shot) if kind.as_label else "auto"
+    model = FewShotClassifier(preprocess=chain, unknown=0.5, base=base).fit(x, codes)
+    return 100 * float((model.transduction_[codes < 0] < 0).mean())
+
+
+def lines(pools: list[Kind], found: Floats) -> list[tuple[tuple[str, str, str], list[Floats]]]:
+    """Return features, class sizes and labels, and what was found in each pool of every share."""
+    rows = []
+    for features in ("all", *sorted({kind.features for kind in pools})):
+        for sizes in ("balanced", "skewed") if features != "all" else ("all",):
+            for shots in SHOTS:
+                at = [
+                    np.array([(features, sizes, shots, share) in (kind.cell, kind.any_cell) for kind in pools])
+                    for share in SHARES
+                ]
+                rows.append(((features, sizes, shots), [found[each] for each in at]))
+    return rows
 
 
 def table(pools: list[Kind], found: Floats) -> str:
     """Mean share of rejected rows, percent, for all pools and each kind; in brackets how many pools."""
-    lines = []
-    for features in ("all", *sorted({kind.cell[0] for kind in pools})):
-        for sizes in ("balanced", "skewed") if features != "all" else ("all",):
-            for shots in SHOTS:
-                line = [features, sizes, shots]
-                for share in SHARES:
-                    cells = [(features, sizes, shots, share) in (kind.cell, kind.any_cell) for kind in pools]
-                    some = found[np.array(cells)]
-                    line.append(f"{some.mean():.1f} ({len(some)})" if len(some) else "")
-                lines.append("| " + " | ".join(line) + " |")
-    return "\n".join(lines)
+    return "\n".join(
+        "| " + " | ".join([*name, *(f"{each.mean():.1f} ({len(each)})" if len(each) else "" for each in cells)]) + " |"
+        for name, cells in lines(pools, found)
+    )
+
+
+def verdicts(pools: list[Kind], found: Floats) -> str:
+    """How many cells of ten pools or more are safe without strangers, and near the truth with them; names of others."""
+    good, bad = [0] * len(SHARES), [list[str]() for _ in SHARES]
+    for name, cells in lines(pools, found):
+        for place, (share, values) in enumerate(zip(SHARES, cells, strict=True)):
+            if name[0] == "all" or len(values) < FEW:
+                continue
+            mean = float(values.mean())
+            if mean <= SAFE if share == 0 else abs(mean - 100 * share) <= NEAR:
+                good[place] += 1
+            else:
+                bad[place].append(f"{', '.join(name)} labels: {mean:.1f}")
+    return "\n".join(
+        f"{share:.0%} strangers: {right} of {right + len(others)} cells hold"
+        + "".join(f"\n    {each}" for each in others)
+        for share, right, others in zip(SHARES, good, bad, strict=True)
+    )
 
 
 def sources(text: Path | None, novel: bool) -> dict[str, Source]:
-    """Banks, made clusters, digits and, where given, sentences."""
-    if novel:
-        found = {name.replace("_novel", ""): Source(load(file_of(name))) for name in NOVEL}
-    else:
-        found = {name: Source(load(file_of(stem)), base_of(name)) for name, stem in BANKS.items()}
-    found |= {name: Source(made(name)) for name in ("made 64", "made 384", "made uneven", "made gamma", "digits")}
+    """Banks, those of four networks also with features of the base classes, made clusters, digits and sentences."""
+    files = sorted((ROOT / "data" / "banks").glob("*_novel.safetensors")) if novel else map(file_of, BANKS.values())
+    found = {}
+    for file in files:
+        name, split = file.stem.rsplit("_", 1)
+        found[f"{name}, base classes" if split == "base" else name] = Source(load(file))
+        base = file_of(f"{name}_base")
+        if split != "base" and base.exists():
+            found[name + WITH_BASE] = Source(load(file), load(base))
+    found |= {name: Source(made(name)) for name in MADE}
     return found | ({"text": Source(load(text))} if text else {})
 
 
+_sources: dict[str, Source] = {}  # of a worker
+
+
+def _start(text: Path | None, novel: bool) -> None:
+    warnings.simplefilter("ignore")
+    threadpool_limits(1)
+    _sources.update(sources(text, novel))
+
+
+def _measure(kind: Kind, seed: int, number: int) -> float:
+    return rejected(kind, _sources[kind.features], np.random.default_rng([seed, number]))
+
+
 def main() -> None:
-    """Draw pools and print a table."""
+    """Draw pools and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--text", type=Path, help="a bank of signed features")
-    parser.add_argument("--pools", type=int, default=4_000, help="to be drawn; some 15 a second")
+    parser.add_argument("--pools", type=int, default=4_000, help="to be drawn; some 12 a second on two cores")
     parser.add_argument("--rows", type=int, nargs="+", default=[200, 200, 300, 400, 600], help="of a pool")
-    parser.add_argument("--banks", nargs="+", metavar="NAME", help="of these features alone, as the table names them")
+    parser.add_argument("--features", nargs="+", metavar="NAME", help="these alone, by how their names begin")
     parser.add_argument("--novel", action="store_true", help="read novel classes: at the end, when nothing is chosen")
-    parser.add_argument("--without-network", action="store_true", help="the method's own scale")
     parser.add_argument("--seed", type=int, default=0, help="of the draws")
+    parser.add_argument("--workers", type=int, default=2, help="processes")
     given = parser.parse_args()
-    warnings.simplefilter("ignore")
-    rng = np.random.default_rng(given.seed)
-    banks = {
-        name: source
-        for name, source in sources(given.text, given.novel).items()
-        if given.banks is None or name.split(",")[0].split()[0] in given.banks
-    }
-    if not banks:
-        parser.error(f"no features are called {', '.join(given.banks)}")
-    pools = list(islice(kinds(banks, given.rows, rng), given.pools))
-    found = np.array([rejected(drawn(kind, banks[kind.bank], rng), not given.without_network) for kind in pools])
+    known = sources(given.text, given.novel)
+    if given.features:
+        known = {name: source for name, source in known.items() if name.startswith(tuple(given.features))}
+    if not known:
+        parser.error(f"no features are called {', '.join(given.features)}")
+    pools = list(islice(kinds(known, given.rows, np.random.default_rng(given.seed)), given.pools))
+    with ProcessPoolExecutor(given.workers, initializer=_start, initargs=(given.text, given.novel)) as workers:
+        seeds = [given.seed] * len(pools)
+        found = np.array(list(workers.map(_measure, pools, seeds, range(len(pools)), chunksize=8)))
     heads = "".join(f" {share:.0%} strangers |" for share in SHARES)
     print(f"{len(pools):,} pools\n\n| features | class sizes | labels |{heads}\n" + "|---" * 7 + "|")
-    print(table(pools, found))
+    print(f"{table(pools, found)}\n\n{verdicts(pools, found)}")
 
 
 if __name__ == "__main__":

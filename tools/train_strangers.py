@@ -7,8 +7,7 @@
 The pools are those of `draw_stranger_pools.py`: validation and base classes, sentences of validation intents, made
 clusters and letters. Every twelfth batch of pools, as a GPU draws them, is kept for the table. It has the mean share of
 rejected rows, percent, by kind of features, labels per class and true share, at a limit of the log odds above which
-strangers are believed in. What estimators add, for classes in pieces and large shares, is not in it:
-`measure_unknown.py` measures that.
+strangers are believed in. What estimators add for classes in pieces is not in it: `measure_unknown.py` measures that.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from __future__ import annotations
 import argparse
 import math
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
-from sinkshot.estimators.stranger_network import FEW_LABELS, LIMIT, SHARES, SLOPE
+from sinkshot.estimators.stranger_network import BELIEF, SHARES
 
 Floats = NDArray[Any]
 LEAST_ROWS = 150  # of pools in the table; smaller ones are learned from
@@ -35,15 +35,18 @@ OPEN = (0.2, 0.35, 0.5)
 MOST_CLASSES = 64
 RATE = 2e-3  # of learning, at most
 SMOOTH = 0.04  # width of the target around the true share
+BLOCKS = {"row1": 0, "row2": 1, "seen": 6, "moved": 1, "classes": 2, "stranger": 1, "pool1": 5, "pool2": 1}
+"""How often a layer reads all units; the rest of what it reads are clues."""
 
 
 class Network(nn.Module):
     """`sinkshot.estimators.stranger_network` in torch, for batches of pools whose missing rows have class -1."""
 
-    def __init__(self, of_rows: int, of_pool: int, width: int, dropout: float = 0.1) -> None:
+    def __init__(self, of_rows: int, of_pool: int, width: int, rounds: int, dropout: float = 0.1) -> None:
         super().__init__()
         self.row1, self.row2 = nn.Linear(of_rows + of_pool, width), nn.Linear(width, width)
-        self.seen1, self.seen2 = nn.Linear(5 * width, width), nn.Linear(width, width)
+        seen = [nn.Linear(6 * width, width) for _ in range(rounds)]
+        self.seen, self.moved = nn.ModuleList(seen), nn.ModuleList(nn.Linear(width, width) for _ in range(rounds))
         self.classes, self.stranger = nn.Linear(2 * width, width), nn.Linear(width, 1)
         self.pool1, self.pool2 = nn.Linear(5 * width + of_pool, width), nn.Linear(width, len(SHARES))
         self.dropout = nn.Dropout(dropout)
@@ -51,7 +54,9 @@ class Network(nn.Module):
             self.register_buffer(f"{name}_mean", torch.zeros(size))
             self.register_buffer(f"{name}_spread", torch.ones(size))
 
-    def forward(self, rows: Tensor, classes: Tensor, pool: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, rows: Tensor, classes: Tensor, pool: Tensor, links: Tensor, weights: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Return logits of the shares [B, 14] and of each row being a stranger [B, N]."""
         count = rows.shape[1]
         there = (classes >= 0).float()
@@ -61,26 +66,33 @@ class Network(nn.Module):
         of_pool = ((pool - self.pool_mean) / self.pool_spread).clamp(-4, 4)
         h = self.row1(torch.cat([of_rows, of_pool[:, None].expand(-1, count, -1)], dim=2)).relu()
         h = self.row2(h).relu()
-        member = nn.functional.one_hot(classes.long().clamp(min=0), MOST_CLASSES).float()
-        of_free, of_labelled = member * free[..., None], member * labelled[..., None]
-        by_class = torch.cat(
-            [
-                of_free.transpose(1, 2) @ h / (of_free.sum(dim=1)[..., None] + 1),
-                of_labelled.transpose(1, 2) @ h / of_labelled.sum(dim=1)[..., None].clamp(min=1),
-            ],
-            dim=2,
-        )  # [B, classes, 2 width]
-        whole = torch.cat([mean_of(h, free), mean_of(h, labelled)], dim=1)
-        seen = torch.cat([h, member @ by_class, whole[:, None].expand(-1, count, -1)], dim=2)
-        h = h + self.seen2(self.seen1(seen).relu()).relu()
+        member = nn.functional.one_hot(classes.long().clamp(min=0), MOST_CLASSES).to(h.dtype)
+        of_free, of_labelled = member * free[..., None].to(h.dtype), member * labelled[..., None].to(h.dtype)
+        sizes = of_free.sum(dim=1)[..., None] + 1, of_labelled.sum(dim=1)[..., None].clamp(min=1)
+        walk = walks_to(links, weights, h.dtype)
+
+        def means_of_classes() -> Tensor:  # [B, classes, 2 width]
+            return torch.cat([of_free.mT @ h / sizes[0], of_labelled.mT @ h / sizes[1]], dim=2)
+
+        for seen, moved in zip(self.seen, self.moved, strict=True):
+            whole = torch.cat([mean_of(h, free), mean_of(h, labelled)], dim=1).to(h.dtype)
+            parts = [h, member @ means_of_classes(), walk @ h, whole[:, None].expand(-1, count, -1)]
+            h = h + moved(seen(torch.cat(parts, dim=2)).relu()).relu()
         logits = self.stranger(h)[..., 0]
         mean = mean_of(h, free)
         spread = (mean_of((h - mean[:, None]) ** 2, free) + 1e-4).sqrt()
         in_pool = (of_labelled.sum(dim=1) > 0).float()
-        of_classes = mean_of(self.classes(by_class).relu(), in_pool)
+        of_classes = mean_of(self.classes(means_of_classes()).relu(), in_pool)
         likely = mean_of(h, logits.sigmoid() * free)
         told = torch.cat([mean, spread, mean_of(h, labelled), of_classes, likely, of_pool], dim=1)
         return self.pool2(self.pool1(self.dropout(told)).relu()), logits
+
+
+def walks_to(links: Tensor, weights: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the matrices [B, N, N] of weights that links to rows have."""
+    batch, count, _ = links.shape
+    found = torch.zeros(batch, count, count, device=links.device, dtype=dtype)
+    return found.scatter_(2, links.long(), weights.to(dtype) / 255)
 
 
 def mean_of(values: Tensor, weights: Tensor) -> Tensor:
@@ -88,10 +100,18 @@ def mean_of(values: Tensor, weights: Tensor) -> Tensor:
     return (values * weights[..., None]).sum(dim=1) / weights.sum(dim=1, keepdim=True).clamp(min=1)
 
 
-def new_network(pools: list[Tensor], chosen: Tensor, width: int) -> Network:
+def joined(parts: tuple[Tensor, ...], device: str) -> Tensor:
+    """Join tensors on a device, which need not hold them twice."""
+    found = torch.empty(sum(map(len, parts)), *parts[0].shape[1:], dtype=parts[0].dtype, device=device)
+    for place, part in zip(found.split([len(each) for each in parts]), parts, strict=True):
+        place.copy_(part)
+    return found
+
+
+def new_network(pools: list[Tensor], chosen: Tensor, width: int, rounds: int) -> Network:
     """Return a network without any knowledge, on the scale of the chosen pools."""
-    rows, classes, _, of_pool, _ = pools
-    net = Network(rows.shape[2], of_pool.shape[1], width).to(rows.device)
+    rows, classes, _, of_pool, *_ = pools
+    net = Network(rows.shape[2], of_pool.shape[1], width, rounds).to(rows.device)
     some = chosen[torch.randperm(len(chosen), device=rows.device)[:2_000]]
     there = rows[some].float()[classes[some] >= 0]
     net.row_mean.copy_(there.mean(dim=0))
@@ -101,18 +121,48 @@ def new_network(pools: list[Tensor], chosen: Tensor, width: int) -> Network:
     return net
 
 
-def stored_network(path: Path, device: str) -> Network:
-    """Read the weights of a network."""
+def stored_network(path: Path, width: int, rounds: int) -> Network:
+    """Read the weights of a network, and let it grow where it has fewer units or rounds."""
     with np.load(path) as file:
         weights = {name: torch.tensor(np.float32(file[name])) for name in file.files}
-    net = Network(len(weights["row_mean"]), len(weights["pool_mean"]), len(weights["row1.bias"]))
+    return network_of(grown(weights, width, rounds))
+
+
+def grown(weights: dict[str, Tensor], width: int, rounds: int) -> dict[str, Tensor]:
+    """Return weights of a network with more units and rounds that says nearly the same.
+
+    What was there hardly reads the new units, and new rounds add little.
+    """
+    before = len(weights["row2.bias"])
+    net = Network(len(weights["row_mean"]), len(weights["pool_mean"]), width, rounds)
+    found = {name: value.clone() for name, value in net.state_dict().items()}
+    for name, fresh in found.items():
+        if name.startswith("moved") and name not in weights:
+            fresh *= 0.1
+    for name, old in weights.items():
+        fresh = found[name][: len(old)]
+        if old.ndim == 1:
+            found[name].zero_()[: len(old)] = old
+            continue
+        for block in range(blocks := BLOCKS[name.split(".")[0]]):
+            units = fresh[:, block * width : (block + 1) * width]
+            units[:, :before] = old[:, block * before : (block + 1) * before]
+            units[:, before:] *= 0.03
+        fresh[:, blocks * width :] = old[:, blocks * before :]
+    return found
+
+
+def network_of(weights: dict[str, Tensor]) -> Network:
+    """Return the network that has these weights."""
+    width, rounds = len(weights["row1.bias"]), sum(name.startswith("seen.") for name in weights) // 2
+    net = Network(len(weights["row_mean"]), len(weights["pool_mean"]), width, rounds)
     net.load_state_dict(weights)
-    return net.to(device)
+    return net
 
 
 def trained(net: Network, pools: list[Tensor], chosen: Tensor, seconds: float, rate: float, batch: int) -> Network:
     """Train on the chosen pools for some time."""
-    rows, classes, strange, of_pool, meta = pools
+    rows, classes, strange, of_pool, links, weights, meta = pools
     where, share = rows.device, meta[:, META.index("share")]
     shares = torch.tensor(SHARES[1:], device=where)
     optimiser = torch.optim.AdamW(net.parameters(), weight_decay=1e-3)
@@ -120,8 +170,9 @@ def trained(net: Network, pools: list[Tensor], chosen: Tensor, seconds: float, r
     while (done := (time.monotonic() - begin) / seconds) < 1:
         optimiser.param_groups[0]["lr"] = rate * min(1, steps / 100) * 0.5 * (1 + math.cos(math.pi * done)) + 1e-6
         pick = chosen[torch.randint(len(chosen), (batch,), device=where)]
+        given = (each[pick] for each in (rows, classes, of_pool, links, weights))
         with torch.autocast(where.type, torch.bfloat16, enabled=where.type == "cpu"):
-            logits, of_rows = (each.float() for each in net(rows[pick], classes[pick], of_pool[pick]))
+            logits, of_rows = (each.float() for each in net(*given))
         target = torch.exp(-0.5 * ((shares - share[pick, None]) / SMOOTH) ** 2)
         target = torch.cat([torch.zeros_like(target[:, :1]), target / target.sum(dim=1, keepdim=True)], dim=1)
         target[share[pick] == 0] = torch.eye(len(SHARES), device=where)[0]
@@ -144,7 +195,7 @@ def told(net: Network, pools: list[Tensor], chosen: Tensor) -> tuple[Floats, Flo
     """Log odds of strangers in each pool, and their share if there are any."""
     found = []
     for pick in chosen.split(512):
-        logits, _ = net(pools[0][pick], pools[1][pick], pools[3][pick])
+        logits, _ = net(*(pools[place][pick] for place in (0, 1, 3, 4, 5)))
         found.append(logits.log_softmax(dim=1).cpu())
     logarithm = torch.cat(found).double()
     share = logarithm[:, 1:].softmax(dim=1) @ torch.tensor(SHARES[1:]).double()
@@ -152,15 +203,10 @@ def told(net: Network, pools: list[Tensor], chosen: Tensor) -> tuple[Floats, Flo
     return odds.numpy(), share.numpy()
 
 
-def believed(odds: Floats, share: Floats, limit: float | Floats) -> Floats:
-    """Share that is rejected."""
-    return np.asarray(share / (1 + np.exp(-np.clip(SLOPE * (odds - limit), -50, 50))))
-
-
 def table(odds: Floats, share: Floats, meta: Floats, limit: float) -> None:
     """Print one line for each kind of features and number of labels."""
     kind, altered, _, shot, rows, _, truth = meta.T
-    rejected = 100 * believed(odds, share, limit + FEW_LABELS / np.maximum(shot, 1))
+    rejected = 100 * replace(BELIEF, limit=limit).share(odds, share, np.maximum(shot, 1), 0)
     print("| features | labels | pools | 0% strangers | " + " | ".join(f"{s:.0%} (AUROC)" for s in OPEN) + " |")
     print("|---" * 7 + "|")
     for number, name in enumerate(KINDS):
@@ -185,29 +231,38 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pools", type=Path, nargs="+")
     parser.add_argument("--minutes", type=float, default=2.0)
-    parser.add_argument("--width", type=int, default=64)
-    parser.add_argument("--start", type=Path, help="weights to go on from, at a quarter of the rate")
+    parser.add_argument("--width", type=int, default=96, help="units of each layer")
+    parser.add_argument(
+        "--rounds", type=int, default=2, help="in which rows look at their class, the rows near to them and the pool"
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--start", type=Path, help="weights to go on from, at half the rate; they may be of fewer units"
+    )
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--without", choices=list(KINDS), help="a kind of features that is only in the table")
     parser.add_argument(
-        "--limits", type=float, nargs="+", default=[LIMIT], help="of log odds with many labels, each a table"
+        "--limits", type=float, nargs="+", default=[BELIEF.limit], help="of log odds with many labels, each a table"
     )
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    torch.manual_seed(0)
+    torch.manual_seed(given.seed)
+    torch.set_float32_matmul_precision("high")
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    files = [torch.load(path, weights_only=True) for path in given.pools]
-    pools = [torch.cat(each).to(device) for each in zip(*files, strict=True)]
-    del files
-    meta = pools[4].cpu().numpy()
+    files = [torch.load(path, weights_only=True, mmap=True) for path in given.pools]
+    pools = [joined(parts, device) for parts in zip(*files, strict=True)]
+    meta = pools[-1].cpu().numpy()
     kinds = list(KINDS)
     unseen = meta[:, 0] == kinds.index("digits")
     if given.without:
         unseen |= meta[:, 0] == kinds.index(given.without)
     kept = np.arange(len(meta)) // 32 % 12 == 0
     learned = torch.tensor(np.flatnonzero(~unseen & ~kept), device=device)
-    net = stored_network(given.start, device) if given.start else new_network(pools, learned, given.width)
-    rate = RATE / 4 if given.start else RATE
+    if given.start:
+        net = stored_network(given.start, given.width, given.rounds).to(device)
+    else:
+        net = new_network(pools, learned, given.width, given.rounds)
+    rate = RATE / 2 if given.start else RATE
     net = trained(net, pools, learned, 60 * given.minutes, rate, given.batch)
     shown = np.flatnonzero(unseen if given.without else kept | unseen)
     odds, share = told(net, pools, torch.tensor(shown, device=device))

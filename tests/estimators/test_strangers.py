@@ -4,16 +4,7 @@ import numpy as np
 import pytest
 
 from sinkshot import FewShotClassifier, load
-from sinkshot.estimators.stranger_network import (
-    FEW_LABELS,
-    LIMIT,
-    PIECES,
-    SHARES,
-    STRETCH,
-    STRETCHED,
-    limit_of,
-    stranger_network,
-)
+from sinkshot.estimators.stranger_network import BELIEF, LINKS, SHARES, Belief, links_of, stranger_network
 from sinkshot.estimators.stranger_share import (
     LEAST_ROWS,
     MOST_LABELS,
@@ -100,9 +91,12 @@ def test_classes_in_few_dimensions_need_clearer_odds():
     flat = means[truth] + np.einsum("nk,nkd->nd", rng.normal(size=(len(truth), 2)), planes[truth])
     flat = (flat / np.linalg.norm(flat, axis=1, keepdims=True)).astype(np.float32)
     round_, _ = rows_of_unit_length(strangers=0)
-    usual = LIMIT + FEW_LABELS / 2
-    assert limit_of(stranger_clues(round_[None], labels[None], 4)) == pytest.approx(usual)
-    assert limit_of(stranger_clues(flat[None], labels[None], 4)) == pytest.approx(usual + PIECES)
+    usual, in_pieces = (opinion(x[: len(labels)], labels, x[len(labels) :]) for x in (round_, flat))
+    assert (usual.labels, usual.pieces) == pytest.approx((2, 0))
+    assert (in_pieces.labels, in_pieces.pieces) == pytest.approx((2, 1))
+    clear = BELIEF.limit + BELIEF.few_labels / 2 + 0.5
+    assert BELIEF.share(clear, 0.2, 2, usual.pieces) > 0.18
+    assert BELIEF.share(clear, 0.2, 2, in_pieces.pieces) < 0.01
 
 
 @pytest.mark.parametrize("steps", ["", "Mn"])
@@ -211,24 +205,32 @@ def test_the_shift_by_labelled_rows_lowers_even_large_odds():
 def test_the_network_in_torch_is_the_same(monkeypatch):
     torch = pytest.importorskip("torch")
     monkeypatch.syspath_prepend("tools")
-    from train_strangers import Network
+    from train_strangers import network_of
 
     x, labels = rows_of_unit_length()
     clues = stranger_clues(x[None], labels[None], 4)
     weights = stranger_network()._weights
-    net = Network(35, 18, weights["row2.bias"].size).eval()
-    net.load_state_dict({name: torch.tensor(value) for name, value in weights.items()})
+    net = network_of({name: torch.tensor(value) for name, value in weights.items()}).eval()
     ours = stranger_network()(clues)
     gap = 100 - len(labels)  # torch's labelled rows are the first hundred, -1 where there is none
     rows = np.concatenate([clues.rows[0, :8], np.zeros((gap, 35)), clues.rows[0, 8:]]).astype(np.float32)
     classes = np.concatenate([clues.nearest[0, :8], np.full(gap, -1), clues.nearest[0, 8:]])
+    links, shares_of_walks = (np.concatenate([a[:8], np.zeros((gap, LINKS)), a[8:]]) for a in links_of(clues.walk[0]))
+    links = np.where(links >= 8, links + gap, links).astype(np.int64)
     with torch.no_grad():
-        shares, odds = net(torch.tensor(rows[None]), torch.tensor(classes[None]), torch.tensor(clues.pool))
+        given = (torch.tensor(each[None]) for each in (rows, classes, clues.pool[0], links, 255 * shares_of_walks))
+        shares, odds = net(*given)
     some = torch.logsumexp(shares[0, 1:], 0) - shares[0, 0]
     share = float(torch.softmax(shares[0, 1:], 0) @ torch.tensor(SHARES[1:]))
-    assert ours.odds == pytest.approx(float(some) - limit_of(clues), abs=1e-3)
-    assert ours.share == pytest.approx(share + (STRETCH - 1) * max(share - STRETCHED, 0), abs=1e-3)
+    assert (ours.odds, ours.share) == pytest.approx((float(some), share), abs=1e-3)
     assert np.allclose(ours.rows, odds[0, 100:].numpy(), atol=1e-3)
+
+
+def test_a_share_is_believed_above_the_limit_and_large_ones_are_stretched():
+    belief = Belief(limit=1.0, few_labels=0.5, in_pieces=2.0, stretch=0.5)
+    assert belief.share(np.array([0.5, 1.5, 2.5]), 0.2, 1, 0) == pytest.approx([0.0, 0.1, 0.2], abs=1e-3)
+    assert belief.share(9.0, np.array([0.3, 0.5]), 1, 1) == pytest.approx([0.3, 0.6])
+    assert belief.share(9.0, 0.5, np.array([1, 5]), 0) == pytest.approx([0.6, 0.52])
 
 
 def test_log_odds_tell_small_probabilities_apart():

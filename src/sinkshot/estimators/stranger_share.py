@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkshot.estimators.stranger_network import SLOPE, Opinion, stranger_network
+from sinkshot.estimators.stranger_network import BELIEF, Opinion, stranger_network
 from sinkshot.estimators.unknown_head import logit, sigmoid
 from sinkshot.methods.stranger_clues import stranger_clues
 from sinkshot.task import Scores, Task
@@ -92,9 +92,8 @@ def opinion(labelled: Floats, codes: NDArray[np.int64], others: Floats) -> Opini
 
 def share_of(opinions: list[Opinion]) -> float:
     """Return the share of strangers that is believed in, from opinions on samples of one pool."""
-    odds = float(np.mean([each.odds for each in opinions]))
-    share = float(np.mean([each.share for each in opinions]))
-    return share / (1 + math.exp(-min(max(SLOPE * odds, -50.0), 50.0)))
+    means = np.mean([(each.odds, each.share, each.labels, each.pieces) for each in opinions], axis=0)
+    return float(BELIEF.share(*means))
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ class Clues:
     rows: Array  # of each row, [R, N, 35]
     pool: Array  # of each pool, [R, 18]
     nearest: Array  # the class each row belongs to most, [R, N]
+    walk: Array  # where a walk of four steps from each row ends, [R, N, N]; rows sum to one
     supports: int
 
 
@@ -100,7 +101,7 @@ def stranger_clues(x: Array, labels: Array, way: int) -> Clues:
     pool += [short[..., 0, 0], scale[..., 0], left_out[..., 0, 0], share[..., 0, 0], *walks.clusters]
     pool += [xp.std(near[..., 0, :supports], axis=-1) / scale[..., 0]]
     of_pool = xp.clip(xp.stack(pool, axis=-1), min=-LARGEST, max=LARGEST)
-    return Clues(of_rows, of_pool, xp.argmax(mass, axis=-2), supports)
+    return Clues(of_rows, of_pool, xp.argmax(mass, axis=-2), walks.four, supports)
 
 
 def _of_method(evidence: Array, near: Array, rows: Rows, scale: Array) -> list[Array]:
