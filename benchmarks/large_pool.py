@@ -1,9 +1,10 @@
 """One large pool: make it from a bank by blending rows, and measure a fit of `FewShotClassifier` to it.
 
     python benchmarks/large_pool.py --rows 50000 --unknown 0.5
+    python benchmarks/large_pool.py --rows 50000 --unknown 0.5 --strangers 7 --shots 1
 
-prints one line of JSON: seconds, processor seconds (of all threads), memory beyond the data, accuracy, the share of
-rows called unknown, though every row belongs to a class, and a checksum of the answers.
+prints one line of JSON: seconds, processor seconds (of all threads), memory beyond the data, accuracy of the rows that
+belong to a class, the share of strangers and of rows called unknown, and a checksum of the answers.
 """
 
 from __future__ import annotations
@@ -60,16 +61,23 @@ def few_labels(truth: NDArray[np.int64], shots: int, seed: int = 0) -> NDArray[n
     return labels
 
 
-def measure_fit(rows: int, unknown: float | None, threads: int) -> dict[str, Any]:
-    """Fit a classifier to a pool and return what that took; `checksum` tells whether answers are the same."""
+def measure_fit(
+    rows: int, unknown: float | None, threads: int, *, strangers: int = 0, shots: int = 5, name: str = BUNDLED
+) -> dict[str, Any]:
+    """Fit a classifier to a pool and return what that took; `checksum` tells whether answers are the same.
+
+    Rows of the last `strangers` classes have no labels.
+    """
     os.environ["SINKSHOT_THREADS"] = str(threads)
-    features, truth = blended_rows(rows)
-    labels = few_labels(truth, 5)
+    features, truth = blended_rows(rows, name=name)
+    strange = truth > truth.max() - strangers
+    labels = np.where(strange, -1, few_labels(truth, shots))
     FewShotClassifier(unknown=unknown).fit(features[:5_000], labels[:5_000])  # compiles
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     wall, processor = time.perf_counter(), time.process_time()
     model = FewShotClassifier(unknown=unknown).fit(features, labels)
     pool = labels < 0
+    right = model.label_distributions_.argmax(axis=1) == truth
     return {
         "rows": rows,
         "width": features.shape[1],
@@ -78,7 +86,9 @@ def measure_fit(rows: int, unknown: float | None, threads: int) -> dict[str, Any
         "seconds": round(time.perf_counter() - wall, 1),
         "processor_seconds": round(time.process_time() - processor, 1),
         "mebibytes": round((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024),
-        "accuracy": float(np.mean(model.label_distributions_[pool].argmax(axis=1) == truth[pool])),
+        "shots": shots,
+        "accuracy": float(np.mean(right[pool & ~strange])),
+        "strangers": float(np.mean(strange[pool])),
         "rejected": float(np.mean(model.unknown_[pool] > 0.5)),
         "checksum": zlib.crc32(model.label_distributions_.tobytes() + model.unknown_.tobytes()),
         "load": round(os.getloadavg()[0], 1),
@@ -91,9 +101,13 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=50_000)
     parser.add_argument("--unknown", type=float)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--strangers", type=int, default=0, metavar="N", help="classes without labels")
+    parser.add_argument("--shots", type=int, default=5, help="labels of each other class")
+    parser.add_argument("--bank", default=BUNDLED, help="whose rows are blended")
     given = parser.parse_args()
     warnings.simplefilter("ignore", DataWarning)  # a sample of few labels may contradict the answer
-    print(json.dumps(measure_fit(given.rows, given.unknown, given.threads)))
+    pool = {"strangers": given.strangers, "shots": given.shots, "name": given.bank}
+    print(json.dumps(measure_fit(given.rows, given.unknown, given.threads, **pool)))
 
 
 if __name__ == "__main__":

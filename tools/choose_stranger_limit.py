@@ -1,12 +1,12 @@
 """Choose from which log odds on strangers are believed in, and how far large shares are stretched: docs/strangers.md.
 
-    python tools/choose_stranger_limit.py --text FILE --pools 24000
+    python tools/choose_stranger_limit.py --text FILE --pools 12000 --seed 7 8
 
 Pools are drawn as `measure_unknown.py` draws them, from validation and base classes, made clusters, digits and
 sentences; no novel class is read. All constants of a grid are tried on the network's answers. A choice is safe where no
-cell (features, class sizes, labels per class) of thirty pools or more loses above 2.7 % of its rows without strangers: a
-tenth less than what is asked for on novel classes, since the network has learned from other pools of these. Of the safe
-ones that wins whose mean shares are nearest to the truth, in the mean over the cells with strangers.
+cell (features, class sizes, labels per class) of thirty pools or more loses above 2.7 % of its rows without strangers:
+a tenth less than what is asked for on novel classes, since the network has learned from other pools of these. Of the
+safe ones that wins whose mean shares are nearest to the truth, in the mean over the cells with strangers.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ from threadpoolctl import threadpool_limits
 from sinkshot import methods
 from sinkshot.estimators.auto_chain import auto_chain
 from sinkshot.estimators.stranger_network import BELIEF, Belief, Opinion
-from sinkshot.estimators.stranger_share import opinion
+from sinkshot.estimators.stranger_share import opinion, what_counts
 from sinkshot.preprocess import apply
 from sinkshot.task import Task
 
 Floats = NDArray[Any]
 GRID = {
-    "limit": np.arange(0.8, 1.61, 0.1),
+    "limit": np.arange(0.8, 2.01, 0.1),
     "few_labels": np.arange(0.0, 1.01, 0.2),
-    "in_pieces": np.arange(1.5, 3.01, 0.5),
-    "stretch": np.arange(0.0, 0.61, 0.1),
+    "in_pieces": np.arange(2.0, 3.51, 0.5),
+    "by_base": np.arange(-1.2, 0.01, 0.3),
+    "stretch": np.array([0.5]),
 }
 SAFE, POOLS = 2.7, 30  # percent without strangers, of cells with so many pools
 
@@ -65,14 +66,15 @@ def asked(kind: Kind, source: Source, rng: np.random.Generator) -> Opinion:
     base = source.base  # its mean is kept from pool to pool
     chain = auto_chain(methods.get("sinkshot"), x, base is not None, kind.shot if kind.as_label else 0)
     task = apply(Task(x[None, labelled], codes[None, labelled], x[None, ~labelled], kind.way, base), chain)
-    return opinion(np.asarray(task.support[0]), codes[labelled], np.asarray(task.query[0]))
+    rows = np.asarray(task.support[0]), np.asarray(task.query[0])
+    return opinion(rows[0], codes[labelled], rows[1], by_base=base is not None)
 
 
 @dataclass(frozen=True)
 class Told:
     """What the network says of all pools."""
 
-    answers: Floats  # log odds, share, labels per class, pieces, [4, pools]
+    answers: Floats  # log odds, share, labels per class, pieces, by base classes, [5, pools]
     cells: list[tuple[float, NDArray[np.int64]]]  # true share, numbers of pools
 
     @classmethod
@@ -84,7 +86,7 @@ class Told:
             for share, numbers in zip(SHARES, by_share, strict=True)
             if name[0] != "all" and len(numbers) >= POOLS
         ]
-        return cls(np.array([(each.odds, each.share, each.labels, each.pieces) for each in told]).T, cells)
+        return cls(np.array([what_counts(each) for each in told]).T, cells)
 
 
 def choice(told: Told, belief: Belief) -> Choice:
@@ -114,22 +116,24 @@ def main() -> None:
     """Ask the network about many pools, try all constants and print the best of each limit."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--text", type=Path, help="a bank of signed features")
-    parser.add_argument("--pools", type=int, default=24_000, help="to be drawn; some 50 a second on two cores")
+    parser.add_argument("--pools", type=int, default=12_000, help="of each seed; some 50 a second on two cores")
     parser.add_argument("--rows", type=int, nargs="+", default=[200, 200, 300, 400, 600], help="of a pool")
-    parser.add_argument("--seed", type=int, default=0, help="of the draws")
+    parser.add_argument("--seed", type=int, nargs="+", default=[0], help="of the draws")
     parser.add_argument("--workers", type=int, default=2, help="processes")
     given = parser.parse_args()
     known = sources(given.text, novel=False)
-    pools = list(islice(kinds(known, given.rows, np.random.default_rng(given.seed)), given.pools))
+    pools, seeds = [], np.repeat(given.seed, given.pools)
+    for seed in given.seed:
+        pools += islice(kinds(known, given.rows, np.random.default_rng(seed)), given.pools)
     with ProcessPoolExecutor(given.workers, initializer=_start, initargs=(given.text,)) as workers:
-        told = Told.of(pools, list(workers.map(_ask, pools, [given.seed] * len(pools), range(len(pools)), chunksize=8)))
+        numbers = np.tile(np.arange(given.pools), len(given.seed))
+        told = Told.of(pools, list(workers.map(_ask, pools, seeds, numbers, chunksize=8)))
     tried = [choice(told, Belief(*map(float, each))) for each in product(*GRID.values())]
     open_cells = sum(share > 0 for share, _ in told.cells)
     print(f"{len(pools):,} pools; {len(told.cells) - open_cells} cells without strangers, {open_cells} with them\n")
-    print(
-        "| limit | few labels | in pieces | stretch | most without strangers | above {SAFE} % | near the truth | mean miss |"
-    )
-    print("|---" * 8 + "|")
+    heads = ("limit", "few labels", "in pieces", "base", "stretch", "most without strangers", f"above {SAFE} %")
+    print(f"| {' | '.join(heads)} | near the truth | mean miss |")
+    print("|---" * 9 + "|")
     for limit in GRID["limit"]:
         same = [each for each in tried if each.belief.limit == limit]
         print(min(same, key=lambda each: (each.unsafe, each.miss)).line())

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import warnings
+from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -114,16 +115,17 @@ def rejected(kind: Kind, source: Source, rng: np.random.Generator) -> float:
 
 def lines(pools: list[Kind], found: Floats) -> list[tuple[tuple[str, str, str], list[Floats]]]:
     """Return features, class sizes and labels, and what was found in each pool of every share."""
-    rows = []
-    for features in ("all", *sorted({kind.features for kind in pools})):
-        for sizes in ("balanced", "skewed") if features != "all" else ("all",):
-            for shots in SHOTS:
-                at = [
-                    np.array([(features, sizes, shots, share) in (kind.cell, kind.any_cell) for kind in pools])
-                    for share in SHARES
-                ]
-                rows.append(((features, sizes, shots), [found[each] for each in at]))
-    return rows
+    numbers = defaultdict[Any, list[int]](list)
+    for number, kind in enumerate(pools):
+        numbers[kind.cell].append(number)
+        numbers[kind.any_cell].append(number)
+    names = [
+        (features, sizes, shots)
+        for features in ("all", *sorted({kind.features for kind in pools}))
+        for sizes in (("balanced", "skewed") if features != "all" else ("all",))
+        for shots in SHOTS
+    ]
+    return [(name, [found[np.array(numbers[*name, share], np.int64)] for share in SHARES]) for name in names]
 
 
 def table(pools: list[Kind], found: Floats) -> str:
