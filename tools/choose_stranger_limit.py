@@ -37,7 +37,6 @@ GRID = {
     "limit": np.arange(0.8, 2.01, 0.1),
     "few_labels": np.arange(0.0, 1.01, 0.2),
     "in_pieces": np.arange(2.0, 3.51, 0.5),
-    "by_base": np.arange(-1.2, 0.01, 0.3),
     "stretch": np.array([0.5]),
 }
 SAFE, POOLS = 2.7, 30  # percent without strangers, of cells with so many pools
@@ -67,14 +66,14 @@ def asked(kind: Kind, source: Source, rng: np.random.Generator) -> Opinion:
     chain = auto_chain(methods.get("sinkshot"), x, base is not None, kind.shot if kind.as_label else 0)
     task = apply(Task(x[None, labelled], codes[None, labelled], x[None, ~labelled], kind.way, base), chain)
     rows = np.asarray(task.support[0]), np.asarray(task.query[0])
-    return opinion(rows[0], codes[labelled], rows[1], by_base=base is not None)
+    return opinion(rows[0], codes[labelled], rows[1])
 
 
 @dataclass(frozen=True)
 class Told:
     """What the network says of all pools."""
 
-    answers: Floats  # log odds, share, labels per class, pieces, by base classes, [5, pools]
+    answers: Floats  # log odds, share, labels per class, pieces, [4, pools]
     cells: list[tuple[float, NDArray[np.int64]]]  # true share, numbers of pools
 
     @classmethod
@@ -131,9 +130,9 @@ def main() -> None:
     tried = [choice(told, Belief(*map(float, each))) for each in product(*GRID.values())]
     open_cells = sum(share > 0 for share, _ in told.cells)
     print(f"{len(pools):,} pools; {len(told.cells) - open_cells} cells without strangers, {open_cells} with them\n")
-    heads = ("limit", "few labels", "in pieces", "base", "stretch", "most without strangers", f"above {SAFE} %")
+    heads = ("limit", "few labels", "in pieces", "stretch", "most without strangers", f"above {SAFE} %")
     print(f"| {' | '.join(heads)} | near the truth | mean miss |")
-    print("|---" * 9 + "|")
+    print("|---" * 8 + "|")
     for limit in GRID["limit"]:
         same = [each for each in tried if each.belief.limit == limit]
         print(min(same, key=lambda each: (each.unsafe, each.miss)).line())

@@ -206,7 +206,7 @@ def told(net: Network, pools: list[Tensor], chosen: Tensor) -> tuple[Floats, Flo
 def table(odds: Floats, share: Floats, meta: Floats, limit: float) -> None:
     """Print one line for each kind of features and number of labels."""
     kind, altered, _, shot, rows, _, truth = meta.T
-    rejected = 100 * replace(BELIEF, limit=limit).share(odds, share, np.maximum(shot, 1), 0, 0)
+    rejected = 100 * replace(BELIEF, limit=limit).share(odds, share, np.maximum(shot, 1), 0)
     print("| features | labels | pools | 0% strangers | " + " | ".join(f"{s:.0%} (AUROC)" for s in OPEN) + " |")
     print("|---" * 7 + "|")
     for number, name in enumerate(KINDS):

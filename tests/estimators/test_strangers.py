@@ -95,8 +95,8 @@ def test_classes_in_few_dimensions_need_clearer_odds():
     assert (usual.labels, usual.pieces) == pytest.approx((2, 0))
     assert (in_pieces.labels, in_pieces.pieces) == pytest.approx((2, 1))
     clear = BELIEF.limit + BELIEF.few_labels / 2 + 0.5
-    assert BELIEF.share(clear, 0.2, 2, usual.pieces, False) > 0.18
-    assert BELIEF.share(clear, 0.2, 2, in_pieces.pieces, False) < 0.01
+    assert BELIEF.share(clear, 0.2, 2, usual.pieces) > 0.18
+    assert BELIEF.share(clear, 0.2, 2, in_pieces.pieces) < 0.01
 
 
 @pytest.mark.parametrize("steps", ["", "Mn"])
@@ -227,24 +227,10 @@ def test_the_network_in_torch_is_the_same(monkeypatch):
 
 
 def test_a_share_is_believed_above_the_limit_and_large_ones_are_stretched():
-    belief = Belief(limit=1.0, few_labels=0.5, in_pieces=2.0, by_base=-1.0, stretch=0.5)
-    assert belief.share(np.array([0.5, 1.5, 2.5]), 0.2, 1, 0, 0) == pytest.approx([0.0, 0.1, 0.2], abs=1e-3)
-    assert belief.share(1.5, 0.2, 1, 0, np.array([0, 1])) == pytest.approx([0.1, 0.2], abs=1e-3)
-    assert belief.share(9.0, np.array([0.3, 0.5]), 1, 1, 0) == pytest.approx([0.3, 0.6])
-    assert belief.share(9.0, 0.5, np.array([1, 5]), 0, 0) == pytest.approx([0.6, 0.52])
-
-
-def test_rows_centred_by_base_classes_are_told_from_others_only_where_the_chain_uses_these():
-    bank, base = load("cifar-fs_wrn-28-10_novel"), load("cifar-fs_wrn-28-10_base")
-    rows = np.random.default_rng(2).permutation(np.flatnonzero(bank.labels < 8))[:300]
-    y = np.where(bank.labels[rows] < 5, bank.labels[rows], -1)
-    y[60:] = -1
-    without, unused, used = (
-        FewShotClassifier(preprocess=steps, unknown=0.5, base=given).fit(bank.features[rows], y).unknown_
-        for steps, given in (("PEMcE", None), ("PEMcE", base), ("PEMbE", base))
-    )
-    np.testing.assert_array_equal(without, unused)
-    assert not np.array_equal(without, used)
+    belief = Belief(limit=1.0, few_labels=0.5, in_pieces=2.0, stretch=0.5)
+    assert belief.share(np.array([0.5, 1.5, 2.5]), 0.2, 1, 0) == pytest.approx([0.0, 0.1, 0.2], abs=1e-3)
+    assert belief.share(9.0, np.array([0.3, 0.5]), 1, 1) == pytest.approx([0.3, 0.6])
+    assert belief.share(9.0, 0.5, np.array([1, 5]), 0) == pytest.approx([0.6, 0.52])
 
 
 def test_log_odds_tell_small_probabilities_apart():

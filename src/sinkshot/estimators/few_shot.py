@@ -167,7 +167,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _prepared(self, x: Rows, steps: chain.Chain) -> tuple[Rows, FeatureBank | None]:
-        """Return rows [n, d] after the row-wise part of the chain, and the base rows after the whole chain, if used."""
+        """Return rows [n, d] after the row-wise part of the chain, and the base rows after the whole chain."""
         refuse_unusable(x, steps, "X")
         base = None if self.base is None else base_bank(self.base, steps, x.shape[1])
         statistics = chain.base_statistics({}, base)
@@ -175,8 +175,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         done = chain.run(x, row_wise, base=statistics)
         chain.warn_of_zero_rows(done.zero_rows)
         self._row_wise, self._statistics = row_wise, done.statistics
-        used = chain.needs_base(steps) or methods.get(self.method).features
-        return np.asarray(done.x), None if base is None or not used else chain.base_after(base, steps, statistics)
+        return np.asarray(done.x), None if base is None else chain.base_after(base, steps, statistics)
 
     def _threshold(self, labels: Labels) -> float | None:
         if self.unknown is None:

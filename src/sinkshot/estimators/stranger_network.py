@@ -44,7 +44,6 @@ class Opinion:
     rows: Floats  # log odds that a row is a stranger, [q]
     labels: float  # per class
     pieces: float  # how far classes lie in pieces, from 0 to 1
-    by_base: bool = False  # whether rows are centred by base classes, not by the pool
 
 
 @dataclass(frozen=True)
@@ -57,20 +56,19 @@ class Belief:
     limit: float  # log odds from which strangers are believed in, with many labels
     few_labels: float  # over the labels per class, added to the limit
     in_pieces: float  # added where classes lie in pieces
-    by_base: float  # added where rows are centred by base classes, of which the network is less sure
     stretch: float  # over the labels per class: by how much what shares have above `STRETCHED` grows
 
-    def share(self, odds: Any, share: Any, labels: Any, pieces: Any, by_base: Any) -> Floats:
+    def share(self, odds: Any, share: Any, labels: Any, pieces: Any) -> Floats:
         """Return the share of strangers that is believed in, for one pool or for arrays of pools.
 
         The share that the network gives is a mean over all that is possible, so large ones come out too small.
         """
-        above = odds - self.limit - self.few_labels / labels - self.in_pieces * pieces - self.by_base * by_base
+        above = odds - self.limit - self.few_labels / labels - self.in_pieces * pieces
         stretched = share + self.stretch / labels * np.maximum(share - STRETCHED, 0)
         return np.asarray(stretched / (1 + np.exp(-np.clip(SLOPE * above, -50, 50))))
 
 
-BELIEF = Belief(limit=1.2, few_labels=0.6, in_pieces=2.5, by_base=-0.9, stretch=0.5)
+BELIEF = Belief(limit=1.2, few_labels=0.6, in_pieces=2.5, stretch=0.5)
 
 
 class StrangerNetwork:

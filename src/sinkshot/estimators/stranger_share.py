@@ -82,12 +82,12 @@ def _some_of_each_class(codes: NDArray[np.int64], way: int, rng: np.random.Gener
     return np.sort(order[first])
 
 
-def opinion(labelled: Floats, codes: NDArray[np.int64], others: Floats, *, by_base: bool = False) -> Opinion:
+def opinion(labelled: Floats, codes: NDArray[np.int64], others: Floats) -> Opinion:
     """Ask the network about rows: labelled [l, d] with their classes [l], and others [q, d]."""
     x = np.concatenate([labelled, others])
     lengths = np.linalg.norm(x.astype(np.float64), axis=1, keepdims=True)  # clues are cosines, whatever the chain
     x = (x / np.where(lengths > 0, lengths, 1)).astype(np.float32)[None]
-    return replace(stranger_network()(stranger_clues(x, codes[None], int(codes.max()) + 1)), by_base=by_base)
+    return stranger_network()(stranger_clues(x, codes[None], int(codes.max()) + 1))
 
 
 def share_of(opinions: list[Opinion]) -> float:
@@ -97,7 +97,7 @@ def share_of(opinions: list[Opinion]) -> float:
 
 def what_counts(told: Opinion) -> tuple[float, ...]:
     """Return what `Belief.share` takes of an opinion."""
-    return told.odds, told.share, told.labels, told.pieces, told.by_base
+    return told.odds, told.share, told.labels, told.pieces
 
 
 @dataclass(frozen=True)
@@ -156,17 +156,14 @@ def log_odds(unknown: Floats) -> Floats:
 
 
 def on_scale_of_pool(scores: Scores, task: Task) -> Scores:
-    """Return the scores of a single task with `unknown` on the scale of its pool.
-
-    A task with base classes is one whose rows are centred by them.
-    """
+    """Return the scores of a single task with `unknown` on the scale of its pool."""
     if scores.unknown is None:
         return scores
     codes = np.asarray(task.labels[0])
     found = []
     for sample in samples(codes, task.queries):
         rows = np.asarray(task.support[0])[sample.labelled], np.asarray(task.query[0])[sample.others]
-        found.append(opinion(rows[0], codes[sample.labelled], rows[1], by_base=task.base is not None))
+        found.append(opinion(rows[0], codes[sample.labelled], rows[1]))
     if not found:
         return scores
     odds = found[0].rows if len(found[0].rows) == task.queries else log_odds(np.asarray(scores.unknown[0]))
