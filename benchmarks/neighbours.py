@@ -222,7 +222,7 @@ def as_markdown(measured: dict[str, Any]) -> str:
     ]
     for row in measured["searches"]:
         name = " ".join([row["search"], *([f"({row['version']})"] if row["version"] else [])])
-        same = "yes" if row["same"] else f"no: {row['same_links']:.1%} of the links"
+        same = "yes" if row["same"] else f"no: {row['same_links']:.2%} of the links"
         figures = f"{row['recall']:.2%} | {row['agreement']:.2%} | {row['seconds']:.1f} | {row['mebibytes']:.0f}"
         lines.append(f"| {name} | {figures} | {same} |")
     return "\n".join(lines)
