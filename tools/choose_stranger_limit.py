@@ -4,8 +4,8 @@
 
 Pools are drawn as `measure_unknown.py` draws them, from validation and base classes, made clusters, digits and
 sentences; no novel class is read. All constants of a grid are tried on the network's answers. A choice is safe where no
-cell (features, class sizes, labels per class) of thirty pools or more loses above 2.7 % of its rows without strangers:
-a tenth less than what is asked for on novel classes, since the network has learned from other pools of these. Of the
+cell (features, class sizes, labels per class) of thirty pools or more loses above 2 % of its rows without strangers:
+a third less than what is asked for on novel classes, since the network has learned from other pools of these. Of the
 safe ones that wins whose mean shares are nearest to the truth, in the mean over the cells with strangers.
 """
 
@@ -34,12 +34,12 @@ from sinkshot.task import Task
 
 Floats = NDArray[Any]
 GRID = {
-    "limit": np.arange(0.8, 2.01, 0.1),
+    "limit": np.arange(1.0, 2.21, 0.1),
     "few_labels": np.arange(0.0, 1.01, 0.2),
     "in_pieces": np.arange(2.0, 3.51, 0.5),
     "stretch": np.array([0.5]),
 }
-SAFE, POOLS = 2.7, 30  # percent without strangers, of cells with so many pools
+SAFE, POOLS = 2.0, 30  # percent without strangers, of cells with so many pools
 
 
 @dataclass(frozen=True)

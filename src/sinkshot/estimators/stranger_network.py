@@ -68,7 +68,7 @@ class Belief:
         return np.asarray(stretched / (1 + np.exp(-np.clip(SLOPE * above, -50, 50))))
 
 
-BELIEF = Belief(limit=1.2, few_labels=0.6, in_pieces=2.5, stretch=0.5)
+BELIEF = Belief(limit=1.6, few_labels=0.4, in_pieces=2.5, stretch=0.5)
 
 
 class StrangerNetwork:
