@@ -1,8 +1,8 @@
 """Nearest neighbours of a large pool: our exact search beside pynndescent, hnswlib and faiss-cpu, in one table.
 
-    pip install pynndescent hnswlib faiss-cpu
-    python benchmarks/neighbours.py --rows 20000 --out docs/neighbours.json
-    python benchmarks/neighbours.py --page docs/neighbours.json        # the table as Markdown
+    pip install pynndescent hnswlib faiss-cpu psutil
+    python benchmarks/neighbours.py --rows 20000 --out neighbours.json
+    python benchmarks/neighbours.py --page neighbours.json        # the table as Markdown
 
 Rows are blends of rows of the bundled bank after the chain PEMnE. Every search finds the six nearest others of every
 row, in a process of its own, with two threads and again with one: "same" tells whether both gave the same graph.
@@ -60,7 +60,7 @@ def faiss_flat(x: NDArray[np.float32], threads: int) -> Numbers:
 
 
 def faiss_ivf(x: NDArray[np.float32], threads: int) -> Numbers:
-    """Inverted lists of faiss, as we use them above 100,000 rows."""
+    """Inverted lists of faiss, as we use them above 40,000 rows."""
     with ThreadPoolExecutor(threads) as pool:
         blocks = [x[at : at + 1_024] for at in range(0, len(x), 1_024)]
         return nearest_by_cells(blocks, blocks, K + 1, pool)[1][:, 1:].astype(np.int64)  # the nearest is the row itself

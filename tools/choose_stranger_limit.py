@@ -1,12 +1,12 @@
-"""Choose from which log odds on strangers are believed in, and how far large shares are stretched: docs/strangers.md.
+"""Choose from which log odds on strangers are believed in: docs/strangers.md.
 
     python tools/choose_stranger_limit.py --text FILE --pools 12000 --seed 7 8
 
 Pools are drawn as `measure_unknown.py` draws them, from validation and base classes, made clusters, digits and
 sentences; no novel class is read. All constants of a grid are tried on the network's answers. A choice is safe where no
 cell (features, class sizes, labels per class) of thirty pools or more loses above 2 % of its rows without strangers:
-a third less than what is asked for on novel classes, since the network has learned from other pools of these. Of the
-safe ones that wins whose mean shares are nearest to the truth, in the mean over the cells with strangers.
+a third less than what is asked for on novel classes, since the network has learned from other pools of these. Among
+the safe ones, the choice whose mean shares are nearest to the truth wins, in the mean over the cells with strangers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ GRID = {
     "in_pieces": np.arange(2.0, 3.51, 0.5),
     "stretch": np.array([0.5]),
 }
-SAFE, POOLS = 2.0, 30  # percent without strangers, of cells with so many pools
+MOST_LOST, POOLS = 2.0, 30  # percent without strangers, of cells with so many pools
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Choice:
 
     belief: Belief
     worst: float  # percent rejected without strangers, of the cell that loses most
-    unsafe: int  # cells above `SAFE`
+    unsafe: int  # cells above `MOST_LOST`
     near: int  # cells within ten points of the truth
     miss: float  # points from the truth, mean over the cells with strangers
 
@@ -94,7 +94,7 @@ def choice(told: Told, belief: Belief) -> Choice:
     means = [(share, float(found[numbers].mean())) for share, numbers in told.cells]
     closed = [mean for share, mean in means if not share]
     misses = np.array([abs(mean - 100 * share) for share, mean in means if share])
-    unsafe = sum(mean > SAFE for mean in closed)
+    unsafe = sum(mean > MOST_LOST for mean in closed)
     return Choice(belief, max(closed), unsafe, int((misses <= NEAR).sum()), float(misses.mean()))
 
 
@@ -130,7 +130,7 @@ def main() -> None:
     tried = [choice(told, Belief(*map(float, each))) for each in product(*GRID.values())]
     open_cells = sum(share > 0 for share, _ in told.cells)
     print(f"{len(pools):,} pools; {len(told.cells) - open_cells} cells without strangers, {open_cells} with them\n")
-    heads = ("limit", "few labels", "in pieces", "stretch", "most without strangers", f"above {SAFE} %")
+    heads = ("limit", "few labels", "in pieces", "stretch", "most without strangers", f"above {MOST_LOST:g} %")
     print(f"| {' | '.join(heads)} | near the truth | mean miss |")
     print("|---" * 8 + "|")
     for limit in GRID["limit"]:

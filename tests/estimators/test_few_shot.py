@@ -16,12 +16,14 @@ from sklearn.preprocessing import StandardScaler
 
 from sinkshot import (
     METHODS,
+    PEME,
     BMSClassifier,
     DataWarning,
     FeatureBank,
     FewShotClassifier,
     InputError,
     NearestClassMean,
+    SoftKMeansClassifier,
     load,
     open_set,
 )
@@ -136,16 +138,34 @@ def test_auto_leaves_the_power_out_for_features_that_are_not_skewed():
         assert auto_chain(METHODS["sinkshot"], unclear, has_base=False) == "PEMcE"
 
 
-@pytest.mark.parametrize("estimator", [FewShotClassifier(), NearestClassMean("PEMbE"), BMSClassifier("PEMbE")])
-def test_base_classes_are_given_as_a_bank_or_as_its_features(estimator):
+@pytest.mark.parametrize("kind", [FewShotClassifier, NearestClassMean, BMSClassifier, SoftKMeansClassifier, PEME])
+def test_base_classes_are_given_as_a_bank_or_as_its_features(kind):
+    x, truth, y = pool()
+    y = truth if kind is NearestClassMean else y
+    bank = FeatureBank(pool(seed=2)[0], np.repeat(np.arange(4), 48), ("a", "b", "c", "d"))
+
+    def answers(base):
+        model = kind(preprocess="PEMbE", base=base).fit(x, y)
+        return model.transform(x) if kind is PEME else model.predict_proba(x)
+
+    np.testing.assert_array_equal(answers(bank), answers(bank.features))
+    assert not np.allclose(answers(bank), answers(np.flip(bank.features, axis=1) ** 2))
+    with pytest.raises(InputError, match="base has 48 columns and X has 47"):
+        kind(preprocess="PEMbE", base=bank).fit(x[:, :47], y)
+    with pytest.raises(InputError, match="do not whiten by base classes"):
+        kind(preprocess="PEMbEWbE", base=bank).fit(x, y)
+
+
+def test_a_method_that_uses_base_classes_reads_them_from_a_bank():
     x, _, y = pool()
     bank = FeatureBank(pool(seed=2)[0], np.repeat(np.arange(4), 48), ("a", "b", "c", "d"))
-    given = y >= 0 if isinstance(estimator, NearestClassMean) else slice(None)
-    of_bank, of_features = (clone(estimator).set_params(base=base) for base in (bank, bank.features))
-    answers = [model.fit(x[given], y[given]).predict_proba(x) for model in (of_bank, of_features)]
-    np.testing.assert_array_equal(*answers)
-    with pytest.raises(InputError, match="base has 48 columns and X has 47"):
-        clone(of_bank).fit(x[given, :47], y[given])
+    one = FeatureBank(bank.features, np.zeros(192, np.int64), ("a",))
+    by_class, as_one, features = (
+        FewShotClassifier("distribution-calibration", base=base, samples=60).fit(x, y).label_distributions_
+        for base in (bank, one, bank.features)
+    )
+    np.testing.assert_array_equal(as_one, features)
+    assert not np.array_equal(by_class, features)
 
 
 def test_digits_are_labelled_as_well_as_by_their_neighbours():

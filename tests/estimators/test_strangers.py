@@ -226,6 +226,33 @@ def test_the_network_in_torch_is_the_same(monkeypatch):
     assert np.allclose(ours.rows, odds[0, 100:].numpy(), atol=1e-3)
 
 
+def test_a_network_that_grows_says_nearly_the_same(monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.syspath_prepend("tools")
+    from train_strangers import Network, grown, network_of
+
+    torch.manual_seed(0)
+    small = Network(35, 18, 24, 1).eval()
+    large = network_of(grown(dict(small.state_dict()), 32, 2)).eval()
+    rows, classes = torch.randn(3, 320, 35), torch.randint(0, 4, (3, 320))
+    links, weights = torch.randint(0, 320, (3, 320, LINKS)), torch.full((3, 320, LINKS), 255 / LINKS)
+    with torch.no_grad():
+        before, after = (net(rows, classes, torch.randn(3, 18).fill_(0.3), links, weights) for net in (small, large))
+    assert large.row2.out_features == 32
+    assert len(large.seen) == 2
+    for old, new in zip(before, after, strict=True):
+        assert (new - old).abs().max() < 0.15 * old.std()
+
+
+def test_links_go_where_most_walks_end():
+    walk = np.random.default_rng(0).dirichlet(np.full(40, 0.2), size=40)
+    links, weights = links_of(walk)
+    assert weights.sum(axis=1) == pytest.approx(1, abs=1e-6)
+    for row, found, share in zip(walk, links, weights, strict=True):
+        assert set(found) == set(np.argsort(-row)[:LINKS])
+        assert share * row[found].sum() == pytest.approx(row[found], abs=1e-6)
+
+
 def test_a_share_is_believed_above_the_limit_and_large_ones_are_stretched():
     belief = Belief(limit=1.0, few_labels=0.5, in_pieces=2.0, stretch=0.5)
     assert belief.share(np.array([0.5, 1.5, 2.5]), 0.2, 1, 0) == pytest.approx([0.0, 0.1, 0.2], abs=1e-3)

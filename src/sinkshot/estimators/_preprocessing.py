@@ -46,12 +46,12 @@ class PreprocessedEstimator(BaseEstimator):  # type: ignore[misc]
 
 
 def base_bank(given: Any, steps: chain.Chain, width: int) -> FeatureBank:
-    """Check the features of base classes, a bank or an array [n, d], and return them as a bank of one class."""
-    base = check_array(given.features if isinstance(given, FeatureBank) else given, input_name="base", **FORM)
-    if base.shape[1] != width:
-        raise InputError(f"base has {base.shape[1]} columns and X has {width}; both must come from one backbone.")
-    refuse_unusable(base, steps, "base")
-    return FeatureBank(base, np.zeros(len(base), dtype=np.int64), ("base",))
+    """Check the features of base classes, and return them as a bank; an array [n, d] becomes one of a single class."""
+    rows = check_array(given.features if isinstance(given, FeatureBank) else given, input_name="base", **FORM)
+    if rows.shape[1] != width:
+        raise InputError(f"base has {rows.shape[1]} columns and X has {width}; both must come from one backbone.")
+    refuse_unusable(rows, steps, "base")
+    return given if isinstance(given, FeatureBank) else FeatureBank(rows, np.zeros(len(rows), np.int64), ("base",))
 
 
 def _run(x: Rows, steps: chain.Chain, **means: Any) -> chain.Prepared:
@@ -62,7 +62,9 @@ def _run(x: Rows, steps: chain.Chain, **means: Any) -> chain.Prepared:
 
 
 def refuse_unusable(x: Rows, steps: chain.Chain, name: str) -> None:
-    """Raise an error that names the first entry that this chain cannot process."""
+    """Raise an error that names the first entry, or the step, that an estimator cannot process."""
+    if any(step.name == "Wb" for step in steps):
+        raise InputError("estimators do not whiten by base classes: leave out the step Wb, or use `sinkshot eval`.")
     finite = np.isfinite(x)
     if not finite.all():
         row, column = np.unravel_index(finite.argmin(), x.shape)

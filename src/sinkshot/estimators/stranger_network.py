@@ -1,9 +1,9 @@
 """The small network that reads the clues of a pool: how many rows belong to none of the classes, and which.
 
 It was trained on pools of many kinds of features, by `tools/train_strangers.py`, on base and validation classes alone;
-docs/strangers.md shows what networks trained in the same way do on features that they have never seen. Twice, a row is
-looked at beside the mean of its class, of the labelled rows of that class, of the rows where walks from it end, and of
-the whole pool; then means over the pool are taken. So the answer does not depend on the order of rows or classes.
+docs/strangers.md shows what it does, and how. Twice, a row is looked at beside the mean of its class, of the labelled
+rows of that class, of the rows where walks from it end, and of the whole pool; then means over the pool are taken. So
+the answer does not depend on the order of rows or classes.
 
     h = relu(row2 relu(row1 [clues of the row, clues of the pool]))
     h = h + relu(moved relu(seen [h, means of h over its class, where walks end, over the pool]))      in each round
@@ -48,7 +48,7 @@ class Opinion:
 
 @dataclass(frozen=True)
 class Belief:
-    """How far an opinion is believed; `tools/choose_stranger_limit.py` chose the constants (docs/strangers.md).
+    """How far an opinion is believed; `tools/choose_stranger_limit.py` chose the limits (docs/strangers.md).
 
     With one label, a class whose labelled row is an outlier looks like strangers, and so does a piece without a label.
     """
