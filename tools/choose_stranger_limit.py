@@ -127,6 +127,8 @@ def main() -> None:
     with ProcessPoolExecutor(given.workers, initializer=_start, initargs=(given.text,)) as workers:
         numbers = np.tile(np.arange(given.pools), len(given.seed))
         told = Told.of(pools, list(workers.map(_ask, pools, seeds, numbers, chunksize=8)))
+    if {share > 0 for share, _ in told.cells} != {False, True}:
+        parser.error(f"no cell has {POOLS} pools; draw more with --pools.")
     tried = [choice(told, Belief(*map(float, each))) for each in product(*GRID.values())]
     open_cells = sum(share > 0 for share, _ in told.cells)
     print(f"{len(pools):,} pools; {len(told.cells) - open_cells} cells without strangers, {open_cells} with them\n")
