@@ -1,6 +1,6 @@
 """Draw pools with and without strangers from many kinds of features, and store their clues, to train on.
 
-    python tools/draw_stranger_pools.py SOURCES pools-1 --seconds 840 --seed 31        pools-1-000.pt and so on
+    python tools/draw_stranger_pools.py SOURCES pools-1.pt --seconds 840 --seed 31
 
 SOURCES is a folder of `make_stranger_sources.py`; no novel class is in it. Half of the pools of a source are drawn from
 altered features: fewer columns, more noise, classes nearer together or further apart, another power, principal
@@ -31,12 +31,11 @@ from sinkshot.task import Task
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 KINDS = {"cifar": 26, "cub": 13, "litecifar": 9, "litecub": 7, "text": 8, "lsa": 4, "made": 12, "glyph": 5}
-KINDS |= {"poor": 2, "digits": 1, "headcifar": 20, "headcub": 14}
+KINDS |= {"poor": 2, "digits": 1, "headcifar": 15, "headcub": 12}
 """How often pools are drawn from each kind of features; nothing is learned from digits."""
 WAYS = (2, 3, 5, 5, 5, 5, 8, 10, 10, 15, 20, 30)
 SIZES = {"balanced": 0.25, "2": 0.15, "0.7": 0.35, "long tail": 0.2, "absent": 0.05}
-SUPPORTS, QUERIES = 64, 220  # rows of a pool that are stored, at most
-BATCHES = 160  # of a file, at most
+SUPPORTS, QUERIES = 100, 220  # rows of a pool that are stored, at most
 SHRINKAGE = 10.0  # of the step W
 META = ("kind", "altered", "way", "shot", "rows", "sizes", "share")
 
@@ -215,8 +214,7 @@ def batch(
     """Draw pools of one size from one source.
 
     Returns clues of stored rows [pools, rows, 35], their classes, -1 where there is no row, whether they are strangers,
-    clues of the pools, the links of each row [pools, rows, LINKS] and their weights, how close rows are to each other
-    [pools, rows, rows] in tenths, and one line of META for each.
+    clues of the pools, the links of each row [pools, rows, LINKS] and their weights, and one line of META for each.
     """
     chance = np.array(list(KINDS.values())) / sum(KINDS.values())
     fitting: list[Source] = []
@@ -257,7 +255,6 @@ def batch(
     weights, links = (clues.walk[:, at][:, :, at] * there).topk(LINKS, dim=2)
     weights = 255 * weights / weights.sum(dim=2, keepdim=True).clamp(min=1e-6)
     linked = [links.to(torch.int16), weights.round().to(torch.uint8)]
-    linked.append((10 * clues.closeness[:, at][:, :, at]).round().to(torch.int8))
     return [clues.rows[:, at].half(), classes, of_strangers.to(torch.int8), clues.pool.float(), *linked, meta]
 
 
@@ -285,31 +282,22 @@ def main() -> None:
     """Draw pools for some time, and store them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sources", type=Path)
-    parser.add_argument("out", type=Path, help="how the names of the files begin")
+    parser.add_argument("out", type=Path)
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--most", type=float, default=math.inf, help="pools, a hundred thousand of which take 11 GB")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--joined", type=float, default=0.0, help="share of altered batches with classes of two kinds")
     given = parser.parse_args()
     folder, rng = sources(given.sources), np.random.default_rng(given.seed)
     noise = torch.Generator(device=DEVICE).manual_seed(given.seed)
-    begin, files, total = time.monotonic(), 0, 0
-    while time.monotonic() - begin < given.seconds and total < given.most:
-        found = []
-        while len(found) < BATCHES and time.monotonic() - begin < given.seconds:
-            drawn = batch(folder, 32 if DEVICE == "cuda" else 16, rng, noise, given.joined)
-            found.append([torch.as_tensor(each).cpu() for each in drawn])
-            total += len(drawn[0])
-        write(given.out.with_name(f"{given.out.name}-{files:03}.pt"), found)
-        files += 1
-
-
-def write(path: Path, found: list[list[Tensor]]) -> None:
-    """Write the pools of some batches, without those whose clues are not finite."""
-    stored = [torch.cat(each) for each in zip(*found, strict=True)]
+    begin, found = time.monotonic(), []
+    while time.monotonic() - begin < given.seconds:
+        found.append(batch(folder, 32 if DEVICE == "cuda" else 16, rng, noise, given.joined))
+    *tensors, meta = zip(*found, strict=True)
+    stored = [torch.cat(each) for each in tensors]
     finite = torch.isfinite(stored[0]).all(dim=2).all(dim=1) & torch.isfinite(stored[3]).all(dim=1)
-    torch.save([each[finite] for each in stored], path)
-    print(f"{path.name}: {len(finite):,} pools, {int((~finite).sum())} with clues that are not finite", flush=True)
+    stored.append(torch.tensor(np.concatenate(meta), device=DEVICE))
+    torch.save([each[finite].cpu() for each in stored], given.out)
+    print(f"{len(finite):,} pools, {int((~finite).sum())} with clues that are not finite")
 
 
 if __name__ == "__main__":

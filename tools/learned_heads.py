@@ -1,22 +1,14 @@
-"""Write what small networks make of EfficientNet's features: one .npz file for each network and data set.
-
-    python tools/learned_heads.py SOURCES --heads 60
+"""Small networks that learn classes of images from EfficientNet's features, and what they make of other classes.
 
 A backbone that was trained on some classes tells new ones apart less well, and less evenly, than its own. To draw pools
 with many such backbones, small networks of one to three layers learn some base classes of CIFAR-FS, of CUB or of both,
 each with another width, loss and time. All classes that a network has not seen, validation classes among them, are new
-to it. SOURCES is a folder of `make_stranger_sources.py`; litecifar_* and litecub_* are read there, and headcifar_00,
-headcub_00 and so on are written. A network takes some seconds on a GPU.
+to it. `make_stranger_sources.py` stores their features.
 """
 
 from __future__ import annotations
 
-import argparse
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import partial
-from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +17,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 Array = NDArray[Any]
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 MOST = 100  # images of a base class that are stored
 BATCH = 256
 STRENGTH = 4.0  # length of a row, after the power
@@ -38,17 +29,6 @@ class Images:
     features: Array  # [n, 1280]
     labels: Array  # [n], base classes first
     base: int  # classes that may be learned
-
-    @classmethod
-    def read(cls, *paths: Path) -> Images:
-        """Read sources of the same data set, the last of validation classes."""
-        features, labels, first = [], [], 0
-        for path in paths:
-            with np.load(path) as file:
-                features.append(file["x"])
-                labels.append(first + file["labels"].astype(np.int64))
-            base, first = first, int(labels[-1].max()) + 1
-        return cls(np.concatenate(features), np.concatenate(labels), base)
 
 
 @dataclass(frozen=True)
@@ -99,15 +79,14 @@ def features_of_others(data: tuple[Images, Images], which: int, seed: int) -> tu
     new = [code for code in np.unique(shown.labels) if code not in seen]
     numbers = [np.flatnonzero(shown.labels == code)[: MOST if code < shown.base else None] for code in new]
     with torch.no_grad():
-        found = body(prepared(shown.features[np.concatenate(numbers)])).cpu().numpy()
+        found = body(prepared(shown.features[np.concatenate(numbers)])).numpy()
     return found, np.repeat(np.arange(len(new)), [len(each) for each in numbers])
 
 
 def prepared(features: Array) -> Tensor:
     """Take the power of rows and scale them."""
     x = np.maximum(features.astype(np.float32), 0)
-    unit = x / (np.linalg.norm(x, axis=1, keepdims=True) + 1e-9)
-    return torch.tensor(STRENGTH * np.sqrt(unit + 1e-6), device=DEVICE)
+    return torch.tensor(STRENGTH * np.sqrt(x / (np.linalg.norm(x, axis=1, keepdims=True) + 1e-9) + 1e-6))
 
 
 def trained(x: Tensor, labels: Array, head: Head, seed: int) -> nn.Module:
@@ -117,19 +96,19 @@ def trained(x: Tensor, labels: Array, head: Head, seed: int) -> nn.Module:
     for place, (inputs, outputs) in enumerate(zip((x.shape[1], *head.widths), head.widths, strict=False)):
         layers += [nn.Dropout(head.dropout)] if place else []
         layers += [nn.Linear(inputs, outputs), nn.BatchNorm1d(outputs), nn.ReLU()]
-    body, classes = nn.Sequential(*layers).to(DEVICE), int(labels.max()) + 1
-    last = nn.Linear(head.widths[-1], classes, bias=not head.cosine, device=DEVICE)
-    codes, steps = torch.tensor(labels, device=DEVICE), head.epochs * (len(x) // BATCH)
+    body, classes = nn.Sequential(*layers), int(labels.max()) + 1
+    last = nn.Linear(head.widths[-1], classes, bias=not head.cosine)
+    codes, steps = torch.tensor(labels), head.epochs * (len(x) // BATCH)
     parameters = [*body.parameters(), *last.parameters()]
     optimiser = torch.optim.AdamW(parameters, weight_decay=head.decay)
     rate = torch.optim.lr_scheduler.OneCycleLR(optimiser, 3e-3, total_steps=steps)
     shares = torch.distributions.Beta(2.0, 2.0)
     for _ in range(steps):
-        pick = torch.randint(len(x), (BATCH,), device=DEVICE)
+        pick = torch.randint(len(x), (BATCH,))
         rows, target = x[pick], nn.functional.one_hot(codes[pick], classes).float()
         rows = rows + 0.1 * rows.std() * torch.randn_like(rows)
         if head.mixed:
-            share, other = shares.sample().item(), torch.randperm(BATCH, device=DEVICE)
+            share, other = shares.sample(), torch.randperm(BATCH)
             rows, target = rows.lerp(rows[other], share), target.lerp(target[other], share)
         h = body(rows)
         unit = nn.functional.normalize
@@ -139,27 +118,3 @@ def trained(x: Tensor, labels: Array, head: Head, seed: int) -> nn.Module:
         optimiser.step()
         rate.step()
     return body.eval()
-
-
-def write(folder: Path, seed: int) -> None:
-    """Train the network of this seed, and write what it makes of both data sets."""
-    cifar = Images.read(*(folder / f"litecifar_{part}.npz" for part in ("base", "more", "val")))
-    cub = Images.read(*(folder / f"litecub_{part}.npz" for part in ("base", "val")))
-    for which, name in enumerate(("cifar", "cub")):
-        x, labels = features_of_others((cifar, cub), which, seed)
-        np.savez(folder / f"head{name}_{seed:02}.npz", x=x.astype(np.float16), labels=labels.astype(np.int16))
-
-
-def main() -> None:
-    """Read the command line and write the features."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sources", type=Path)
-    parser.add_argument("--heads", type=int, default=60, help="networks, each of which learns other classes")
-    parser.add_argument("--workers", type=int, default=1, help="processes")
-    given = parser.parse_args()
-    with ProcessPoolExecutor(given.workers, get_context("spawn")) as workers:
-        list(workers.map(partial(write, given.sources), range(given.heads)))
-
-
-if __name__ == "__main__":
-    main()

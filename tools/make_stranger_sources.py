@@ -10,12 +10,11 @@ the steps Mb and Wb. The first word of a file name is the kind of features:
 
     cifar, cub          our networks, of validation classes and (names that end in b) of base classes
     litecifar, litecub  EfficientNet-Lite0, of images of validation and base classes
+    headcifar, headcub  what small networks learned from those features on some base classes, of all other classes
     text, lsa           MiniLM, and TF-IDF of words (w) and of characters (c) in few dimensions, of the first 75 intents
     glyph               letters in many fonts, tilted and stretched, as 8 x 8 and 12 x 12 pixels
     poor                8 x 8 pixels and colour histograms of validation images
     digits              scikit-learn's digits
-
-`learned_heads.py` adds what small networks make of EfficientNet's features.
 
 No novel class is used: no novel bank or image is opened, and the other 75 intents are dropped before anything is
 computed.
@@ -28,13 +27,14 @@ import io
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
+from learned_heads import Images, features_of_others
 from measure_label import images_of, sentences_of, vectors_of
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
@@ -49,15 +49,15 @@ Array = NDArray[Any]
 Arrays = dict[str, Array]  # what a file holds
 BANKS = Path(__file__).resolve().parent.parent / "data" / "banks"
 NETWORKS = {  # stem of the banks, rows of each validation class and of each base class
-    "cifar_wrn": ("cifar-fs_wrn-28-10", 450, 40),
-    "cifar_r12": ("cifar-fs_resnet12", 450, 40),
-    "cifar_r18": ("cifar-fs_resnet18", 450, 40),
+    "cifar_wrn": ("cifar-fs_wrn-28-10", 600, 40),
+    "cifar_r12": ("cifar-fs_resnet12", 600, 40),
+    "cifar_r18": ("cifar-fs_resnet18", 600, 40),
     "cub_wrn": ("cub_wrn-28-10", 60, 40),
 }
 SHRINKAGE = 10.0  # of the step Wb
-ROUNDED = 5  # last bits of a half-precision number that are dropped: 1.6 % of it at most
 CIFAR_FS = ("train-1of2.npz", "train-2of2.npz", "val.npz")  # packs of base, base and validation images
 CUB = ("train.npz", "val.npz")  # of base and validation images
+HEADS = 30  # small networks that learn, each on other classes
 INTENTS, SENTENCES = 75, 100  # intents that are not novel, sentences of each
 LETTERS = "ABCDEFGHJKLMNPRSTUVWXYZabdefghijkmnqrty"
 FONTS = ("DejaVuSans", "DejaVuSerif", "STIXGeneral", "cmr", "cmss", "cmtt")  # of those that come with matplotlib
@@ -71,9 +71,8 @@ def first_rows(labels: Array, most: int) -> Array:
 
 
 def arrays(x: Any, labels: Any) -> Arrays:
-    """Return features and labels as a file holds them: features are rounded, so that files stay small."""
-    bits = np.asarray(x).astype(np.float16).view(np.uint16) + np.uint16(1 << (ROUNDED - 1))
-    return {"x": (bits >> ROUNDED << ROUNDED).view(np.float16), "labels": np.asarray(labels).astype(np.int16)}
+    """Return features and labels as a file holds them."""
+    return {"x": np.asarray(x).astype(np.float16), "labels": np.asarray(labels).astype(np.int16)}
 
 
 def of_bank(stem: str, split: str, most: int) -> Arrays:
@@ -203,6 +202,21 @@ def makers(cifar_fs: Path, cub: Path, sentences: Path, features: Path) -> dict[s
     for name, (stem, validation_rows, base_rows) in NETWORKS.items():
         found[name] = partial(of_validation_bank, stem, validation_rows)
         found[f"{name}b"] = partial(of_bank, stem, "base", base_rows)
+
+    @cache
+    def images(*packs: tuple[Path, int]) -> Images:
+        parts = [of_images(pack, most, features) for pack, most in packs]
+        first = np.cumsum([0] + [int(part["labels"].max()) + 1 for part in parts])
+        labels = np.concatenate([part["labels"] + start for part, start in zip(parts, first, strict=False)])
+        return Images(np.concatenate([part["x"] for part in parts]), labels, int(first[-2]))
+
+    def learned(seed: int, which: int) -> Arrays:
+        of_cifar = images((cifar_base, 150), (cifar_more, 150), (cifar_val, 220))
+        of_cub = images((cub_base, 60), (cub_val, 60))
+        return arrays(*features_of_others((of_cifar, of_cub), which, seed))
+
+    for seed in range(HEADS):
+        found |= {f"head{name}_{seed:02}": partial(learned, seed, which) for which, name in enumerate(("cifar", "cub"))}
     return found | {
         "glyph_8": partial(of_letters, 8, 0, 160),
         "glyph_12": partial(of_letters, 12, 1, 100),
@@ -214,8 +228,8 @@ def makers(cifar_fs: Path, cub: Path, sentences: Path, features: Path) -> dict[s
         "lsa_w": partial(of_terms, sentences, words, TruncatedSVD(200, random_state=0)),
         "lsa_c": partial(of_terms, sentences, characters, TruncatedSVD(128, random_state=1)),
         "text_minilm": partial(of_sentences, sentences, features),
-        "litecifar_base": partial(of_images, cifar_base, 125, features),
-        "litecifar_more": partial(of_images, cifar_more, 125, features),
+        "litecifar_base": partial(of_images, cifar_base, 150, features),
+        "litecifar_more": partial(of_images, cifar_more, 150, features),
         "litecifar_val": partial(of_images, cifar_val, 220, features),
         "litecub_base": partial(of_images, cub_base, 60, features),
         "litecub_val": partial(of_images, cub_val, 60, features),

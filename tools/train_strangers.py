@@ -1,7 +1,7 @@
 """Train the network that tells how many rows of a pool are strangers, and which, from the clues of its rows.
 
     python tools/train_strangers.py pools-*.pt --minutes 4.5 --out FIRST.npz
-    python tools/train_strangers.py pools-*.pt --minutes 3 --batch 256 --start FIRST.npz --rounds 3 --out SECOND.npz
+    python tools/train_strangers.py pools-*.pt --minutes 12 --batch 256 --start FIRST.npz --out SECOND.npz
     python tools/train_strangers.py pools-*.pt --minutes 2 --without cub      how it does on features it has not seen
 
 The pools are those of `draw_stranger_pools.py`: validation and base classes, sentences of validation intents, made
@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +34,9 @@ SHOTS = {"1": (1,), "2, 3": (2, 3), "5": (5,), "10": (10,)}
 OPEN = (0.2, 0.35, 0.5)
 MOST_CLASSES = 64
 RATE = 2e-3  # of learning, at most
-ALIKE = 2_000  # pools of about one size, from which batches are drawn
 SMOOTH = 0.04  # width of the target around the true share
-BLOCKS = {"row1": 0, "row2": 1, "seen": 7, "moved": 1, "compared": 1, "values": 1}
-BLOCKS |= {"classes": 2, "stranger": 1, "pool1": 5, "pool2": 1}
+BLOCKS = {"row1": 0, "row2": 1, "seen": 6, "moved": 1, "classes": 2, "stranger": 1, "pool1": 5, "pool2": 1}
 """How often a layer reads all units; the rest of what it reads are clues."""
-HEADS, KEY = 4, 16  # of each round's attention, and how many numbers the rows are compared by
-SHARPNESS = (0.3, 0.7, 1.2, 0.0)  # of the heads, at the start: the first looks far, the last not by closeness
 
 
 class Network(nn.Module):
@@ -49,11 +45,7 @@ class Network(nn.Module):
     def __init__(self, of_rows: int, of_pool: int, width: int, rounds: int, dropout: float = 0.1) -> None:
         super().__init__()
         self.row1, self.row2 = nn.Linear(of_rows + of_pool, width), nn.Linear(width, width)
-        seen = [nn.Linear(7 * width, width) for _ in range(rounds)]
-        self.compared = nn.ModuleList(nn.Linear(width, 2 * HEADS * KEY) for _ in range(rounds))
-        self.values = nn.ModuleList(nn.Linear(width, width) for _ in range(rounds))
-        self.by_closeness = nn.ParameterList(torch.tensor(SHARPNESS) for _ in range(rounds))
-        self.by_class = nn.ParameterList(torch.zeros(HEADS) for _ in range(rounds))
+        seen = [nn.Linear(6 * width, width) for _ in range(rounds)]
         self.seen, self.moved = nn.ModuleList(seen), nn.ModuleList(nn.Linear(width, width) for _ in range(rounds))
         self.classes, self.stranger = nn.Linear(2 * width, width), nn.Linear(width, 1)
         self.pool1, self.pool2 = nn.Linear(5 * width + of_pool, width), nn.Linear(width, len(SHARES))
@@ -62,12 +54,13 @@ class Network(nn.Module):
             self.register_buffer(f"{name}_mean", torch.zeros(size))
             self.register_buffer(f"{name}_spread", torch.ones(size))
 
-    def forward(self, given: tuple[Tensor, ...], supports: int) -> tuple[Tensor, Tensor]:
-        """Return logits of the shares [B, 14] and of each row being a stranger [B, N]; labelled rows are the first."""
-        rows, classes, pool, links, weights, closeness = given
+    def forward(
+        self, rows: Tensor, classes: Tensor, pool: Tensor, links: Tensor, weights: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return logits of the shares [B, 14] and of each row being a stranger [B, N]."""
         count = rows.shape[1]
         there = (classes >= 0).float()
-        first = (torch.arange(count, device=rows.device) < supports).float()
+        first = (torch.arange(count, device=rows.device) < SUPPORTS).float()
         labelled, free = there * first, there * (1 - first)
         of_rows = ((rows.float() - self.row_mean) / self.row_spread).clamp(-4, 4)
         of_pool = ((pool - self.pool_mean) / self.pool_spread).clamp(-4, 4)
@@ -77,24 +70,13 @@ class Network(nn.Module):
         of_free, of_labelled = member * free[..., None].to(h.dtype), member * labelled[..., None].to(h.dtype)
         sizes = of_free.sum(dim=1)[..., None] + 1, of_labelled.sum(dim=1)[..., None].clamp(min=1)
         walk = walks_to(links, weights, h.dtype)
-        near, same = closeness.to(h.dtype)[:, None] / 10, (member @ member.mT)[:, None]
-        hidden = ~(there.bool()[:, None, :] & ~torch.eye(count, dtype=torch.bool, device=rows.device))[:, None]
 
         def means_of_classes() -> Tensor:  # [B, classes, 2 width]
             return torch.cat([of_free.mT @ h / sizes[0], of_labelled.mT @ h / sizes[1]], dim=2)
 
-        def attended(turn: int) -> Tensor:
-            query, key = self.compared[turn](h).unflatten(2, (2, HEADS, KEY)).permute(2, 0, 3, 1, 4)
-            logits = query @ key.mT / math.sqrt(KEY)
-            logits = logits + self.by_closeness[turn].to(h.dtype)[:, None, None] * near
-            logits = logits + self.by_class[turn].to(h.dtype)[:, None, None] * same
-            chance = logits.masked_fill(hidden, -1e4).softmax(dim=3)  # [B, HEADS, N, N]
-            value = self.values[turn](h).unflatten(2, (HEADS, -1)).transpose(1, 2)
-            return (chance @ value).transpose(1, 2).flatten(2)
-
-        for turn, (seen, moved) in enumerate(zip(self.seen, self.moved, strict=True)):
+        for seen, moved in zip(self.seen, self.moved, strict=True):
             whole = torch.cat([mean_of(h, free), mean_of(h, labelled)], dim=1).to(h.dtype)
-            parts = [h, member @ means_of_classes(), walk @ h, whole[:, None].expand(-1, count, -1), attended(turn)]
+            parts = [h, member @ means_of_classes(), walk @ h, whole[:, None].expand(-1, count, -1)]
             h = h + moved(seen(torch.cat(parts, dim=2)).relu()).relu()
         logits = self.stranger(h)[..., 0]
         mean = mean_of(h, free)
@@ -106,51 +88,11 @@ class Network(nn.Module):
         return self.pool2(self.pool1(self.dropout(told)).relu()), logits
 
 
-@dataclass(frozen=True)
-class Alike:
-    """Pools of about one size, so that a batch of them has few empty places."""
-
-    numbers: Tensor
-    supports: int  # labelled rows of the pool that has most
-    others: int
-
-    def batch(self, pools: list[Tensor], pick: Tensor) -> Batch:
-        """Take some of the pools, without the places that are empty in all of them."""
-        rows, classes, strange, of_pool, links, weights, closeness, meta = (each[self.numbers[pick]] for each in pools)
-
-        def kept(values: Tensor, dim: int = 1) -> Tensor:
-            parts = values.narrow(dim, 0, self.supports), values.narrow(dim, SUPPORTS, self.others)
-            return torch.cat(parts, dim=dim)
-
-        links = torch.where(links >= SUPPORTS, links - SUPPORTS + self.supports, links)
-        links = links.long().clamp(max=self.supports + self.others - 1)  # those of weight zero may lead nowhere
-        given = kept(rows), kept(classes), of_pool, kept(links), kept(weights), kept(kept(closeness), 2)
-        return Batch(given, self.supports, kept(strange), meta[:, META.index("share")])
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Pools to learn from together."""
-
-    given: tuple[Tensor, ...]  # what the network takes
-    supports: int
-    strange: Tensor  # [B, N]
-    share: Tensor  # [B]
-
-
 def walks_to(links: Tensor, weights: Tensor, dtype: torch.dtype) -> Tensor:
     """Return the matrices [B, N, N] of weights that links to rows have."""
     batch, count, _ = links.shape
     found = torch.zeros(batch, count, count, device=links.device, dtype=dtype)
-    return found.scatter_add_(2, links.long(), weights.to(dtype) / 255)
-
-
-def by_size(pools: list[Tensor], chosen: Tensor, most: int) -> list[Alike]:
-    """Sort pools by their sizes, and return up to `most` of about one size at a time."""
-    there = pools[1] >= 0
-    labelled, others = there[:, :SUPPORTS].sum(dim=1), there[:, SUPPORTS:].sum(dim=1)
-    ordered = chosen[torch.argsort(1000 * (labelled + others)[chosen] + labelled[chosen], stable=True)]
-    return [Alike(each, int(labelled[each].max()), int(others[each].max())) for each in ordered.split(most)]
+    return found.scatter_(2, links.long(), weights.to(dtype) / 255)
 
 
 def mean_of(values: Tensor, weights: Tensor) -> Tensor:
@@ -202,14 +144,11 @@ def grown(weights: dict[str, Tensor], width: int, rounds: int) -> dict[str, Tens
         if old.ndim == 1:
             found[name].zero_()[: len(old)] = old
             continue
-        blocks = BLOCKS[name.split(".")[0]]
-        read = min(blocks, old.shape[1] // before)
-        for block in range(blocks):
+        for block in range(blocks := BLOCKS[name.split(".")[0]]):
             units = fresh[:, block * width : (block + 1) * width]
-            units[:, before if block < read else 0 :] *= 0.03
-            if block < read:
-                units[:, :before] = old[:, block * before : (block + 1) * before]
-        fresh[:, blocks * width :] = old[:, read * before :]
+            units[:, :before] = old[:, block * before : (block + 1) * before]
+            units[:, before:] *= 0.03
+        fresh[:, blocks * width :] = old[:, blocks * before :]
     return found
 
 
@@ -221,60 +160,44 @@ def network_of(weights: dict[str, Tensor]) -> Network:
     return net
 
 
-def trained(
-    net: Network, pools: list[Tensor], chosen: Tensor, seconds: float, rate: float, batch: int, out: Path | None
-) -> Network:
-    """Train on the chosen pools for some time; the weights are written every 30 seconds, and at the end."""
-    where = pools[0].device
+def trained(net: Network, pools: list[Tensor], chosen: Tensor, seconds: float, rate: float, batch: int) -> Network:
+    """Train on the chosen pools for some time."""
+    rows, classes, strange, of_pool, links, weights, meta = pools
+    where, share = rows.device, meta[:, META.index("share")]
     shares = torch.tensor(SHARES[1:], device=where)
-    optimiser = torch.optim.AdamW(net.parameters(), weight_decay=1e-3, fused=True)
-    sizes = by_size(pools, chosen, ALIKE)
-    begin, steps, written = time.monotonic(), 0, 0
+    optimiser = torch.optim.AdamW(net.parameters(), weight_decay=1e-3)
+    begin, steps = time.monotonic(), 0
     while (done := (time.monotonic() - begin) / seconds) < 1:
         optimiser.param_groups[0]["lr"] = rate * min(1, steps / 100) * 0.5 * (1 + math.cos(math.pi * done)) + 1e-6
-        alike = sizes[int(torch.randint(len(sizes), (1,)))]
-        drawn = alike.batch(pools, torch.randint(len(alike.numbers), (batch,), device=where))
-        with torch.autocast(where.type, torch.bfloat16):
-            logits, of_rows = (each.float() for each in net(drawn.given, drawn.supports))
-        share = drawn.share
-        target = torch.exp(-0.5 * ((shares - share[:, None]) / SMOOTH) ** 2)
+        pick = chosen[torch.randint(len(chosen), (batch,), device=where)]
+        given = (each[pick] for each in (rows, classes, of_pool, links, weights))
+        with torch.autocast(where.type, torch.bfloat16, enabled=where.type == "cpu"):
+            logits, of_rows = (each.float() for each in net(*given))
+        target = torch.exp(-0.5 * ((shares - share[pick, None]) / SMOOTH) ** 2)
         target = torch.cat([torch.zeros_like(target[:, :1]), target / target.sum(dim=1, keepdim=True)], dim=1)
-        target[share == 0] = torch.eye(len(SHARES), device=where)[0]
+        target[share[pick] == 0] = torch.eye(len(SHARES), device=where)[0]
         loss = nn.functional.cross_entropy(logits, target)
-        free = (drawn.given[1] >= 0) & (torch.arange(of_rows.shape[1], device=where) >= drawn.supports)
-        wrong = nn.functional.binary_cross_entropy_with_logits(of_rows, drawn.strange.float(), reduction="none")
+        free = classes[pick] >= 0
+        free[:, :SUPPORTS] = False
+        wrong = nn.functional.binary_cross_entropy_with_logits(of_rows, strange[pick].float(), reduction="none")
         loss = loss + 0.5 * ((wrong * free).sum(dim=1) / free.sum(dim=1)).mean()
         optimiser.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         optimiser.step()
         steps += 1
-        if out and time.monotonic() > begin + 30 * (written + 1):
-            written += 1
-            write(net, out)
-            print(f"{30 * written} s, {steps:,} steps, loss {loss.item():.3f}", flush=True)
-    if out:
-        write(net, out)
     print(f"{len(chosen):,} pools, {steps:,} steps of {batch}, last loss {loss.item():.3f}", flush=True)
     return net.eval()
-
-
-def write(net: Network, path: Path) -> None:
-    """Write the weights, matrices in half precision."""
-    weights = {name: value.cpu().numpy() for name, value in net.state_dict().items()}
-    halves = {name: value.astype(np.float16 if value.ndim > 1 else np.float32) for name, value in weights.items()}
-    np.savez_compressed(path, **halves)
 
 
 @torch.no_grad()
 def told(net: Network, pools: list[Tensor], chosen: Tensor) -> tuple[Floats, Floats]:
     """Log odds of strangers in each pool, and their share if there are any."""
-    logarithm = torch.zeros(len(pools[0]), len(SHARES)).double()
-    for alike in by_size(pools, chosen, 128):
-        drawn = alike.batch(pools, torch.arange(len(alike.numbers), device=chosen.device))
-        logits, _ = net(drawn.given, drawn.supports)
-        logarithm[alike.numbers.cpu()] = logits.log_softmax(dim=1).double().cpu()
-    logarithm = logarithm[chosen.cpu()]
+    found = []
+    for pick in chosen.split(512):
+        logits, _ = net(*(pools[place][pick] for place in (0, 1, 3, 4, 5)))
+        found.append(logits.log_softmax(dim=1).cpu())
+    logarithm = torch.cat(found).double()
     share = logarithm[:, 1:].softmax(dim=1) @ torch.tensor(SHARES[1:]).double()
     odds = torch.logsumexp(logarithm[:, 1:], dim=1) - logarithm[:, 0]
     return odds.numpy(), share.numpy()
@@ -340,12 +263,16 @@ def main() -> None:
     else:
         net = new_network(pools, learned, given.width, given.rounds)
     rate = RATE / 2 if given.start else RATE
-    net = trained(net, pools, learned, 60 * given.minutes, rate, given.batch, given.out)
+    net = trained(net, pools, learned, 60 * given.minutes, rate, given.batch)
     shown = np.flatnonzero(unseen if given.without else kept | unseen)
     odds, share = told(net, pools, torch.tensor(shown, device=device))
     for limit in given.limits:
         print(f"\nLimit of the log odds: {limit:g}\n")
         table(odds, share, meta[shown], limit)
+    if given.out:
+        weights = {name: value.cpu().numpy() for name, value in net.state_dict().items()}
+        halves = {name: value.astype(np.float16 if value.ndim > 1 else np.float32) for name, value in weights.items()}
+        np.savez_compressed(given.out, **halves)
 
 
 if __name__ == "__main__":

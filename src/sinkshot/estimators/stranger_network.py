@@ -1,20 +1,18 @@
 """The small network that reads the clues of a pool: how many rows belong to none of the classes, and which.
 
 It was trained on pools of many kinds of features, by `tools/train_strangers.py`, on base and validation classes alone;
-docs/strangers.md shows what it does, and how. Several times, a row is looked at beside the mean of its class, of the
-labelled rows of that class, of the rows where walks from it end, of the whole pool, and of the rows that its attention
-chooses; then means over the pool are taken. So the answer does not depend on the order of rows or classes.
+docs/strangers.md shows what it does, and how. Twice, a row is looked at beside the mean of its class, of the labelled
+rows of that class, of the rows where walks from it end, and of the whole pool; then means over the pool are taken. So
+the answer does not depend on the order of rows or classes.
 
     h = relu(row2 relu(row1 [clues of the row, clues of the pool]))
-    attention from i to j = softmax_j (compared h_i . compared' h_j + a closeness_ij + b [i and j are of one class])
-    h = h + relu(moved relu(seen [h, means of h over its class, where walks end, over the pool, attention values h]))
+    h = h + relu(moved relu(seen [h, means of h over its class, where walks end, over the pool]))      in each round
     log odds of being a stranger = stranger h
     log probabilities of shares  = pool2 relu(pool1 [mean, spread, mean of the labelled, classes, strangers, pool])
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -70,7 +68,7 @@ class Belief:
         return np.asarray(stretched / (1 + np.exp(-np.clip(SLOPE * above, -50, 50))))
 
 
-BELIEF = Belief(limit=1.2, few_labels=0.6, in_pieces=2.5, stretch=0.5)
+BELIEF = Belief(limit=1.6, few_labels=0.4, in_pieces=2.5, stretch=0.5)
 
 
 class StrangerNetwork:
@@ -94,12 +92,10 @@ class StrangerNetwork:
             return np.concatenate([free @ h[labelled:] / sizes[0], ours @ h[:labelled] / sizes[1]], axis=1)
 
         h = self._relu("row2", self._relu("row1", _joined(of_rows, of_pool)))
-        near, same = np.asarray(clues.closeness[0]), member.T @ member  # [N, N] each
         for turn in range(self._rounds):
             around = np.einsum("nl,nlw->nw", weights, h[links])
             whole = np.concatenate([h[labelled:].mean(axis=0), h[:labelled].mean(axis=0)])
             seen = _joined(np.concatenate([h, means_of_classes()[classes], around], axis=1), whole)
-            seen = np.concatenate([seen, self._attended(turn, h, near, same)], axis=1)
             h = h + self._relu(f"moved.{turn}", self._relu(f"seen.{turn}", seen))
         odds = self._layer("stranger", h[labelled:])[:, 0]  # [q]
         mean = h[labelled:].mean(axis=0)
@@ -115,22 +111,6 @@ class StrangerNetwork:
         labels, dimension = float(np.exp(clues.pool[0, SHOTS])), float(clues.pool[0, DIMENSION])
         pieces = min(max((CLUSTERS - dimension) / RAMP, 0.0), 1.0)
         return Opinion(for_some - float(shares[0]), share, odds.astype(np.float64), labels, pieces)
-
-    def _attended(self, turn: int, h: Floats, near: Floats, same: Floats) -> Floats:
-        """Return the means over the rows that each row's attention chooses, [N, width]; no row chooses itself."""
-        by_closeness, by_class = (self._weights[f"{name}.{turn}"] for name in ("by_closeness", "by_class"))
-        heads, count = len(by_closeness), len(h)
-        query, key = self._layer(f"compared.{turn}", h).reshape(count, 2, heads, -1).transpose(1, 2, 0, 3)
-        values = self._layer(f"values.{turn}", h).reshape(count, heads, -1)
-        means = []
-        for head in range(heads):
-            chances = query[head] @ key[head].T / np.float32(math.sqrt(key.shape[2]))
-            chances += by_closeness[head] * near + by_class[head] * same
-            np.fill_diagonal(chances, -np.inf)
-            chances -= chances.max(axis=1, keepdims=True)
-            np.exp(chances, out=chances)
-            means.append(chances @ values[:, head] / chances.sum(axis=1, keepdims=True))
-        return np.concatenate(means, axis=1)
 
     def _standard(self, name: str, clues: Floats) -> Floats:
         standard = (clues - self._weights[f"{name}_mean"]) / self._weights[f"{name}_spread"]

@@ -23,7 +23,6 @@ from sinkshot.settings.sinkshot import POOL_SETTINGS
 from sinkshot.task import Array
 
 LARGEST = 60.0  # of a clue's absolute value
-CLOSEST, FARTHEST = 12.0, 4.0  # standard deviations of cosines
 SHOTS, DIMENSION = 1, 8  # places of the logarithm of the labels per class and of the classes' dimension in `Clues.pool`
 _SMALL = 1e-3  # added before a logarithm
 _SEVERAL, _MANY = 6, 25  # nearest rows whose mean cosine is taken
@@ -37,7 +36,6 @@ class Clues:
     pool: Array  # of each pool, [R, 18]
     nearest: Array  # the class each row belongs to most, [R, N]
     walk: Array  # where a walk of four steps from each row ends, [R, N, N]; rows sum to one
-    closeness: Array  # cosines, with mean zero and variance one over the pairs of rows, [R, N, N]
     supports: int
 
 
@@ -103,7 +101,7 @@ def stranger_clues(x: Array, labels: Array, way: int) -> Clues:
     pool += [short[..., 0, 0], scale[..., 0], left_out[..., 0, 0], share[..., 0, 0], *walks.clusters]
     pool += [xp.std(near[..., 0, :supports], axis=-1) / scale[..., 0]]
     of_pool = xp.clip(xp.stack(pool, axis=-1), min=-LARGEST, max=LARGEST)
-    return Clues(of_rows, of_pool, xp.argmax(mass, axis=-2), walks.four, _standard_cosines(gram), supports)
+    return Clues(of_rows, of_pool, xp.argmax(mass, axis=-2), walks.four, supports)
 
 
 def _of_method(evidence: Array, near: Array, rows: Rows, scale: Array) -> list[Array]:
@@ -119,18 +117,6 @@ def _of_method(evidence: Array, near: Array, rows: Rows, scale: Array) -> list[A
         (own - usual) / scale,
         own,
     ]
-
-
-def _standard_cosines(gram: Array) -> Array:
-    """Cosines of rows with mean zero and variance one over the pairs, and zero for a row with itself, [R, N, N]."""
-    xp = array_namespace(gram)
-    count = gram.shape[-1]
-    others = 1.0 - xp.eye(count, dtype=gram.dtype, device=device(gram))
-    pairs = count * (count - 1)
-    mean = xp.sum(gram * others, axis=(-2, -1), keepdims=True) / pairs
-    centred = (gram - mean) * others
-    variance = xp.sum(centred * centred, axis=(-2, -1), keepdims=True) / pairs
-    return xp.clip(centred / xp.sqrt(at_least(variance, 1e-8)), min=-FARTHEST, max=CLOSEST)
 
 
 def _closeness(gram: Array) -> list[Array]:
