@@ -1,6 +1,6 @@
 """Choose from which log odds on strangers are believed in: docs/strangers.md.
 
-    python tools/choose_stranger_limit.py --text FILE --seed 7 21
+    python tools/choose_stranger_limit.py --text FILE
 
 Pools are drawn as `measure_unknown.py` draws them, from validation and base classes, made clusters, digits and
 sentences; no novel class is read. Most false alarms come from skewed pools with few labels, so more pools of that kind
@@ -8,8 +8,8 @@ are drawn, without strangers. All constants of a grid are tried on the network's
 (features, class sizes, labels per class) of a hundred pools or more loses above 2.5 % of its rows without strangers: a
 sixth less than what is asked for on novel classes, since the network has learned from other pools of these. Among the
 safe ones, the choice whose mean shares are nearest to the truth wins, in the mean over the cells of fifteen pools or
-more with strangers. Two more tables show what other limits would do with skewed pools that have one label per class,
-the hardest ones.
+more with strangers. Two tables show what other limits would do with skewed pools that have one label per class,
+the hardest ones, and one more which kinds of strangers are found.
 """
 
 from __future__ import annotations
@@ -38,13 +38,15 @@ from sinkshot.task import Task
 Floats = NDArray[Any]
 GRID = {
     "limit": np.arange(0.8, 2.01, 0.1),
-    "few_labels": np.arange(0.0, 0.81, 0.2),
-    "in_pieces": np.arange(2.0, 3.51, 0.5),
+    "few_labels": np.arange(0.0, 1.41, 0.2),
+    "in_pieces": np.arange(1.0, 3.01, 0.5),
     "stretch": np.array([0.5]),
 }
 MOST_LOST = 2.5  # percent without strangers
 POOLS = {True: 15, False: 100}  # of a cell that counts, with strangers and without
 FEW_LABELS = 3  # per class, of the pools without strangers that are drawn besides
+LIMITS = np.arange(-8.0, 4.01, 0.05)  # to choose from for each kind of features alone
+BELIEVED = 0.03  # share of rejected rows above which strangers are said to be found
 
 
 @dataclass(frozen=True)
@@ -93,42 +95,53 @@ class Told:
         return cls(answers, cells)
 
 
-def shares(found: Floats, pools: list[Kind], features: str = "") -> str:
-    """Cells of a table: mean shares of skewed pools with one label, by share of strangers; in brackets how many."""
-    means = []
+def few_labels(kind: Kind, most: int = FEW_LABELS) -> bool:
+    """Whether a pool is skewed and has so few labels per class: most false alarms come from such pools."""
+    return kind.shot <= most and kind.sizes != "balanced"
+
+
+def mean_shares(found: Floats, pools: list[Kind]) -> str:
+    """Cells of a table: the mean of `found` by share of strangers; in brackets how many pools."""
+    cells = []
     for wanted in SHARES:
-        hard = [
-            number
-            for number, kind in enumerate(pools)
-            if (kind.shot, kind.share) == (1, wanted) and kind.sizes != "balanced" and features in ("", kind.features)
-        ]
-        means.append(f"{found[hard].mean():.1f} ({len(hard)})" if hard else "")
-    return " | ".join(means) + " |"
+        those = found[[kind.share == wanted for kind in pools]]
+        cells.append(f"{those.mean():.1f} ({len(those)})" if len(those) else "")
+    return " | ".join(cells) + " |"
 
 
-def trade(pools: list[Kind], answers: Floats) -> str:
-    """Table of what other limits would do with one label and skewed classes."""
-    rows = []
-    for limit in np.arange(0.0, 2.51, 0.5):
-        found = 100 * replace(BELIEF, limit=float(limit), few_labels=0).share(*answers)
-        rows.append(f"| {limit:.1f} | {shares(found, pools)}")
-    return "\n".join(rows)
+def at_limit(limit: float, answers: Floats) -> Floats:
+    """Percent rejected of pools with one label, if strangers were believed in from these log odds."""
+    return 100 * replace(BELIEF, limit=limit, few_labels=0).share(*answers)
+
+
+def other_limits(pools: list[Kind], answers: Floats) -> str:
+    """Lines of a table of what other limits would do with pools that have one label."""
+    limits = np.arange(0.0, 2.51, 0.5)
+    return "\n".join(f"| {limit:.1f} | {mean_shares(at_limit(limit, answers), pools)}" for limit in limits)
 
 
 def own_limits(pools: list[Kind], answers: Floats) -> str:
-    """Table of the same if each kind of features had the lowest limit at which it loses no more than is asked for."""
+    """Lines of the same if each kind of features had the lowest limit at which it loses no more than is asked for."""
     rows = []
     for features in sorted({kind.features for kind in pools}):
-        hard = [
-            n for n, kind in enumerate(pools) if may_be_false(kind) and kind.shot == 1 and kind.features == features
-        ]
-        limit, lost = -2.0, 100.0
-        while len(hard) and lost > SAFE:
-            limit += 0.05
-            found = 100 * replace(BELIEF, limit=limit, few_labels=0).share(*answers)
-            lost = float(found[hard].mean())
-        if len(hard):
-            rows.append(f"| {features} | {limit:.2f} | {shares(found, pools, features)}")
+        own = np.array([kind.features == features for kind in pools])
+        closed = own & [not kind.share for kind in pools]
+        if not closed.any():
+            continue
+        safe = (limit for limit in LIMITS if at_limit(limit, answers[:, closed]).mean() <= SAFE)
+        limit = next(safe, LIMITS[-1])
+        kept = [kind for kind in pools if kind.features == features]
+        rows.append(f"| {features} | {limit:.2f} | {mean_shares(at_limit(limit, answers[:, own]), kept)}")
+    return "\n".join(rows)
+
+
+def by_strange_classes(pools: list[Kind], answers: Floats) -> str:
+    """Lines of a table: in how many pools with strangers these are believed in, by how many classes they are of."""
+    believed = BELIEF.share(*answers) > BELIEVED
+    rows = []
+    for number in sorted({kind.strange for kind in pools if kind.strange}):
+        those = believed[[kind.strange == number for kind in pools]]
+        rows.append(f"| {number} | {100 * those.mean():.0f} ({len(those)}) |")
     return "\n".join(rows)
 
 
@@ -155,25 +168,25 @@ def _ask(kind: Kind, seed: int, number: int) -> tuple[float, ...]:
     return what_counts(asked(kind, _sources[kind.features], np.random.default_rng([seed, number])))
 
 
-def may_be_false(kind: Kind) -> bool:
-    """Whether a pool is of the kind that most false alarms come from."""
-    return not kind.share and kind.shot <= FEW_LABELS and kind.sizes != "balanced"
-
-
 def main() -> None:
     """Ask the network about many pools, try all constants and print the best of each limit."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--text", type=Path, help="a bank of signed features")
-    parser.add_argument("--pools", type=int, default=12_000, help="pools of all kinds; some 55 a second on two cores")
+    parser.add_argument("--pools", type=int, default=12_000, help="pools of all kinds; some 40 a second on two cores")
     parser.add_argument("--closed", type=int, default=14_000, help="pools with few labels, skewed, without strangers")
     parser.add_argument("--rows", type=int, nargs="+", default=[200, 200, 300, 400, 600], help="of a pool")
-    parser.add_argument("--seed", type=int, nargs=2, default=[7, 21], help="of the draws of the former and the latter")
+    parser.add_argument("--seed", type=int, default=7, help="of the draws of pools of all kinds")
+    parser.add_argument("--closed-seed", type=int, default=21, help="of the draws of the others")
     parser.add_argument("--workers", type=int, default=2, help="processes")
     given = parser.parse_args()
     known = sources(given.text, novel=False)
-    first, second = (kinds(known, given.rows, np.random.default_rng(seed)) for seed in given.seed)
-    pools = [*islice(first, given.pools), *islice(filter(may_be_false, second), given.closed)]
-    seeds, numbers = np.repeat(given.seed, [given.pools, given.closed]), [*range(given.pools), *range(given.closed)]
+    all_kinds, more = (
+        kinds(known, given.rows, np.random.default_rng(seed)) for seed in (given.seed, given.closed_seed)
+    )
+    closed = (kind for kind in more if few_labels(kind) and not kind.share)
+    pools = [*islice(all_kinds, given.pools), *islice(closed, given.closed)]
+    seeds = np.repeat([given.seed, given.closed_seed], [given.pools, given.closed])
+    numbers = [*range(given.pools), *range(given.closed)]
     with ProcessPoolExecutor(given.workers, initializer=_start, initargs=(given.text,)) as workers:
         answers = np.array(list(workers.map(_ask, pools, seeds, numbers, chunksize=8))).T
     told = Told.of(pools, answers)
@@ -188,11 +201,15 @@ def main() -> None:
     for limit in GRID["limit"]:
         same = [each for each in tried if each.belief.limit == limit]
         print(min(same, key=lambda each: (each.unsafe, each.miss)).line())
-    heads = "".join(f" {share:.0%} strangers |" for share in SHARES)
-    print(f"\nSkewed pools with one label, at other limits:\n\n| limit |{heads}\n{'|---' * 5}|")
-    print(trade(pools, answers))
-    print(f"\nEach with a limit of its own, that loses {SAFE:g} %:\n\n| features | limit |{heads}\n{'|---' * 6}|")
-    print(own_limits(pools, answers))
+    hard = [few_labels(kind, most=1) for kind in pools]
+    skewed, theirs = [kind for kind, one in zip(pools, hard, strict=True) if one], answers[:, hard]
+    shares = "".join(f" {share:.0%} strangers |" for share in SHARES)
+    print(f"\nSkewed pools with one label, at other limits:\n\n| limit |{shares}\n{'|---' * 5}|")
+    print(other_limits(skewed, theirs))
+    print(f"\nEach with the lowest limit that loses at most {SAFE:g} %:\n\n| features | limit |{shares}\n{'|---' * 6}|")
+    print(own_limits(skewed, theirs))
+    print("\nHow many of them have strangers that are found:\n\n| classes of strangers | percent |\n|---|---|")
+    print(by_strange_classes(skewed, theirs))
     print("\nThe best of all, and the constants as they are:\n")
     print(min(tried, key=lambda each: (each.unsafe, each.miss)).line())
     print(choice(told, BELIEF).line())
