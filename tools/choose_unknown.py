@@ -223,8 +223,7 @@ def collect(task: Task, s: SinkShotSettings) -> Collected:
         if step == s.stranger_step:
             break
         known = np.ones_like(belongs[..., :1, :])
-        noise = s.noise_at(rows.supports / task.way), s.bias_at(task.way), s.doubt, s.least_share
-        share = shrunken_shares(belongs, known, *noise)
+        share = shrunken_shares(belongs, known, *s.doubts(task.way, rows.supports / task.way))
         belongs = method.allocated(belongs, share, known, s.passes)
         _, scores = unit(rows.with_queries(s.support_weight * rows.member, belongs * belongs), rows)
     small = replace(rows, product=lambda a: a, squares=rows.squares[..., :0])  # the Gram matrix is not needed any more

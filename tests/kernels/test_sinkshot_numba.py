@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from sinkshot.kernels.sinkshot_numba import sinkshot_episodes
 from sinkshot.methods import get
 from sinkshot.methods._graph import neighbour_graph
 from sinkshot.methods.algebra import rows_of
+from sinkshot.methods.sinkshot import solve
 from sinkshot.preprocess import apply, parse
 from sinkshot.settings.sinkshot import SETTINGS
 
@@ -68,6 +71,20 @@ def test_other_sizes_and_chains_give_the_reference_probabilities(bundled, unit_r
     theirs = reference(unit_rows, arrays_of(drawn), way, chain)
     np.testing.assert_allclose(ours, theirs.probabilities, atol=1e-4)
     np.testing.assert_allclose(unknown, theirs.unknown, atol=1e-4)
+
+
+def test_rows_that_are_torn_between_many_classes_are_answered_as_by_the_reference():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(24 * 18, 16))  # nothing tells classes apart
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    drawn = Recipe("balanced", 24, 3, 15, 4, seed=0).draw(np.repeat(np.arange(24), 18))
+    ours, unknown = fused(rows, arrays_of(drawn), 24, "")
+    theirs = reference(rows, arrays_of(drawn), 24, "")
+    np.testing.assert_allclose(ours, theirs.probabilities, atol=1e-3)
+    np.testing.assert_allclose(unknown, theirs.unknown, atol=1e-3)
+    support, labels, query = arrays_of(drawn)
+    sure = solve(Task(rows[support], labels, rows[query], 24), replace(SETTINGS, unsure_noise=0.0)).probabilities
+    assert np.abs(ours - sure).max() > 0.05  # they are torn
 
 
 @pytest.mark.parametrize("chain", ["", "McE"])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from triton_runs import KERNELS_RUN, on_a_gpu, on_device, runs
 
 from sinkshot import Recipe, Task, evaluate
 from sinkshot.methods import get
+from sinkshot.methods.sinkshot import solve
 from sinkshot.preprocess import apply
 from sinkshot.settings.sinkshot import SETTINGS
 
@@ -58,6 +61,18 @@ def test_answers_are_those_of_the_reference(way, shots, queries, chain):
     ours, theirs = both(rows, arrays, way, chain)
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-4)
+
+
+@runs
+def test_rows_that_are_torn_between_many_classes_are_answered_as_by_the_reference():
+    rows, (support, labels, query) = made(12, (3,) * 12, 40, episodes=2)
+    rows = np.random.default_rng(0).normal(size=rows.shape)  # nothing tells classes apart
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    ours, theirs = both(rows, (support, labels, query), 12, "")
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-3)
+    sure = solve(Task(rows[support], labels, rows[query], 12), replace(SETTINGS, unsure_noise=0.0)).probabilities
+    assert np.abs(ours[0] - sure).max() > 0.05  # they are torn
 
 
 @runs

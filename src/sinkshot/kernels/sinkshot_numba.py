@@ -76,6 +76,8 @@ class _Constants(NamedTuple):
     bias: np.float32
     doubt: np.float32
     least_share: np.float32
+    unsure: np.float32
+    unsure_from: np.float32
     log_temperature: np.float32
     temperature_change: np.float32
     temperature_spread: np.float32
@@ -211,7 +213,9 @@ def _count(constants: _Constants, q: int, work: _Work) -> None:
         square += classes[SHARE, j] * classes[SHARE, j]
     belief = ZERO
     if square > _SOME:
-        noise = constants.noise * total(doubtful) / (rows * rows) + constants.bias
+        torn = total(doubtful) / rows
+        noise = constants.noise * torn / rows + constants.bias
+        noise += constants.unsure * max(torn - constants.unsure_from, ZERO)
         belief = ONE / (ONE + (noise / square) ** constants.doubt)
     for j in range(len(kernel)):
         classes[SHARE, j] = max(ONE / way + belief * classes[SHARE, j], constants.least_share / way)
@@ -365,6 +369,7 @@ def constants_of(
 ) -> tuple[_Constants, Evidence]:
     """What compiled code needs of the settings, for one size of task."""
     shots, single = supports / way, np.float32
+    noise, bias, doubt, least, unsure, unsure_from = map(single, s.doubts(way, shots))
     constants = _Constants(
         centre=centre,
         class_centre=class_centre,
@@ -380,10 +385,12 @@ def constants_of(
         lam=single(s.lam),
         passes=s.passes,
         support_weight=single(s.support_weight),
-        noise=single(s.noise_at(shots)),
-        bias=single(s.bias_at(way)),
-        doubt=single(s.doubt),
-        least_share=single(s.least_share),
+        noise=noise,
+        bias=bias,
+        doubt=doubt,
+        least_share=least,
+        unsure=unsure,
+        unsure_from=unsure_from,
         log_temperature=single(s.log_temperature(shots, way)),
         temperature_change=single(s.temperature_change),
         temperature_spread=single(s.temperature_spread),

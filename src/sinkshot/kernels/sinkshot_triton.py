@@ -85,7 +85,7 @@ def _solve(
     shots = supports / way
     reach = (s.spread, s.spreads * math.log(s.spread), s.distance_doubt, s.most_spread)
     numbers = (s.power, s.lam_first, (s.lam_last / s.lam_first) ** (1 / s.steps), s.lam, s.support_weight)
-    doubts = (s.noise_at(shots), s.bias_at(way), s.doubt, s.least_share)
+    doubts = s.doubts(way, shots)
     heat = (s.log_temperature(shots, way), s.temperature_change, s.temperature_spread)
     odds = (s.suspicion_slope, s.suspicion_few, s.suspicion_unsure, s.suspicion_evidence, s.suspicion_from)
     suspicions = (*odds, s.suspicion_rows, s.suspicion_below, s.suspicion_width)
@@ -210,13 +210,14 @@ def _allocated(kernel, target, known, asked, exists, PASSES: tl.constexpr, WAY: 
 @triton.jit
 def _shares(belongs, known, doubts, real, WAY: tl.constexpr):
     """Class shares [WAYS], counted and shrunk to equal ones (`methods.priors.shrunken_shares`)."""
-    noise, bias, doubt, least = doubts
+    noise, bias, doubt, least, unsure, unsure_from = doubts
     rows = tl.maximum(tl.sum(known, 0), 1.0)
     d = tl.where(real, tl.sum(known[:, None] * belongs, 0) / rows - 1.0 / WAY, 0.0)
     square = tl.sum(d * d, 0)
-    counting = tl.sum(tl.sum(known[:, None] * belongs * (1.0 - belongs), 1), 0) / (rows * rows)
+    torn = tl.sum(tl.sum(known[:, None] * belongs * (1.0 - belongs), 1), 0) / rows
+    estimated = noise * torn / rows + bias + unsure * tl.maximum(torn - unsure_from, 0.0)
     some = square > 1e-20
-    ratio = (noise * counting + bias) / tl.where(some, square, 1.0)
+    ratio = estimated / tl.where(some, square, 1.0)
     belief = tl.where(some, 1.0 / (1.0 + tl.exp2(doubt * tl.log2(ratio))), 0.0)
     return tl.where(real, tl.maximum(1.0 / WAY + belief * d, least / WAY), 0.0)
 

@@ -166,7 +166,7 @@ def counted(belongs: Array, known: Array, moves: Array, rows: Rows, s: SinkShotS
     """Estimated class sizes pi [R, way, 1], queries allocated to them, and their cosines to new class weights."""
     way = belongs.shape[-2]
     shots = rows.supports / way
-    share = shrunken_shares(belongs, known, s.noise_at(shots), s.bias_at(way), s.doubt, s.least_share)
+    share = shrunken_shares(belongs, known, *s.doubts(way, shots))
     belongs = allocated(belongs, share, known, s.passes)
     _, scores = unit(rows.with_queries(s.support_weight * rows.member, known * moves * belongs * belongs), rows)
     return share, belongs, scores[..., rows.supports :]
