@@ -56,13 +56,13 @@ the method gains: novel classes, equal sizes, 5 and 10 labels, 0.96 and 0.30 poi
 So where class probabilities are unsure there is more noise, `sinkshot.methods.priors.shrunken_shares`: with one less
 the mean of sum p^2 over the classes as u, and at least two labels, noise (1 - 1 / labels) max(u - from, 0) / way.
 
-That novel classes showed it is all that they were read for. (Afterwards these two cells are 0.00 and 0.08 points above,
-and of all 1,240 [cells of novel classes](sinkshot-choice.md) none is significantly below.) Both constants were chosen on classes that networks have
-not learned from: for a weak network 36 classes of CIFAR-FS (`tools/choose_unsure_noise.py` says how it is made: eight
-epochs, ten minutes on two cores), and the validation classes of three of our networks. Of the constants with which no
-cell of the weak network with equal sizes is below nearest class means, {noise:g} from {start:g} is best in the mean
-over the groups. (Last column: the difference to nearest class means in standard errors, the lowest of {cells} cells;
-at least {least:.2f}.)
+That novel classes showed it is all that they were read for. (Afterwards these two cells are 0.00 and 0.08 points
+above, and of all 1,240 [cells of novel classes](sinkshot-choice.md) none is significantly below.) Both constants
+were chosen on classes that networks have not learned from: for a weak network 36 classes of CIFAR-FS
+(`tools/choose_unsure_noise.py` says how it is made: eight epochs, ten minutes on two cores), and the validation
+classes of three of our networks. Of the constants with which no cell of the weak network with equal sizes is below
+nearest class means, {noise:g} from {start:g} is best in the mean over the groups. (Last column: the difference to
+nearest class means in standard errors, the lowest of {cells} cells; at least {least:.2f}.)
 
 Differences in accuracy to no such noise, points, means over the cells of a group; {episodes} episodes of each cell, the
 same for all. `python tools/choose_unsure_noise.py others.safetensors --episodes {episodes}` writes this page.
