@@ -344,15 +344,16 @@ constants: 0.0. A linear map of ten statistics of a class to its size lowers the
 After the last changes (whitening by base classes, [Wb](whitening-choice.md), and how strangers are counted) novel
 classes were evaluated once more, 10,000 episodes: [the table](guide/researcher.md). Before them they had been evaluated
 twice, with accuracies 0.3 to 0.6 lower; `bms-open` has 84.7 / 90.3 with strangers, CUB 87.5 / 93.0, so `sinkshot` is
-above it at both shots. The table below predates these changes.
+above it at both shots.
 
 Against nearest class means (`python tools/compare_with_ncm.py data/banks/*_novel.safetensors`), 1,000 paired episodes
 in each of 1,240 cells (17 banks; 1, 2, 5, 10 shots; 2, 5, 10, 20 ways; nine kinds of class sizes, wherever every class
 has the rows): four with a negative mean difference (-0.14, -0.09, -0.06 and -0.0003), none below after Holm's
 correction.
 
-Where rows are torn between many classes, counted sizes are believed in less ([how](noise-choice.md)): an earlier
-comparison had left ConvNet64 out, which was below nearest class means in two cells.
+Where probabilities are unsure and classes many, counted sizes are believed in less ([how](noise-choice.md)): an earlier
+comparison had left out ConvNet64, on which the method was below nearest class means in two cells. The table below
+predates all of this.
 
 Where outliers are likely, queries of little evidence count for less ([how](weights-choice.md)). A first form of it,
 taken back, starved classes whose rows all have little evidence: 0.3 to 0.4 points lost on blends of 100,000 and

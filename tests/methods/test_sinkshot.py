@@ -102,14 +102,18 @@ def test_counts_within_the_noise_are_taken_as_equal_and_others_are_believed():
     np.testing.assert_allclose(shrunken_shares(sure * 0 + 1 / 3, known, noise=0.0, bias=0.0), 1 / 3)
 
 
-def test_counts_of_torn_rows_are_believed_in_less_however_many_labels_there_are():
+def test_counts_are_believed_in_less_where_probabilities_are_unsure():
     known, sure = np.ones((1, 1, 60)), np.eye(3)[:, np.repeat([0, 1, 2], [40, 15, 5])][None]
     torn = 0.3 * sure + 0.7 / 3
     for belongs, less in ((sure, False), (torn, True)):
         plain = shrunken_shares(belongs, known, noise=1.0, bias=0.005)[0, 0, 0]
-        doubted = shrunken_shares(belongs, known, noise=1.0, bias=0.005, unsure=3.0)[0, 0, 0]
+        doubted = shrunken_shares(belongs, known, noise=1.0, bias=0.005, unsure_noise=3.0)[0, 0, 0]
         assert (1 / 3 < doubted < plain - 0.02) if less else doubted == plain
-    assert SETTINGS.unsure_at(20, 1.0) == 0 < SETTINGS.unsure_at(20, 2.0) < SETTINGS.unsure_at(20, 10.0)
+
+
+def test_no_noise_is_added_at_one_label():
+    assert SETTINGS.unsure_at(20, 0.5) == SETTINGS.unsure_at(20, 1.0) == 0
+    assert 0 < SETTINGS.unsure_at(20, 2.0) < SETTINGS.unsure_at(20, 10.0)
 
 
 def test_shares_do_not_count_strangers():

@@ -76,7 +76,7 @@ class _Constants(NamedTuple):
     bias: np.float32
     doubt: np.float32
     least_share: np.float32
-    unsure: np.float32
+    unsure_noise: np.float32
     unsure_from: np.float32
     log_temperature: np.float32
     temperature_change: np.float32
@@ -213,9 +213,9 @@ def _count(constants: _Constants, q: int, work: _Work) -> None:
         square += classes[SHARE, j] * classes[SHARE, j]
     belief = ZERO
     if square > _SOME:
-        torn = total(doubtful) / rows
-        noise = constants.noise * torn / rows + constants.bias
-        noise += constants.unsure * max(torn - constants.unsure_from, ZERO)
+        unsure = total(doubtful) / rows
+        noise = constants.noise * unsure / rows + constants.bias
+        noise += constants.unsure_noise * max(unsure - constants.unsure_from, ZERO)
         belief = ONE / (ONE + (noise / square) ** constants.doubt)
     for j in range(len(kernel)):
         classes[SHARE, j] = max(ONE / way + belief * classes[SHARE, j], constants.least_share / way)
@@ -369,7 +369,7 @@ def constants_of(
 ) -> tuple[_Constants, Evidence]:
     """What compiled code needs of the settings, for one size of task."""
     shots, single = supports / way, np.float32
-    noise, bias, doubt, least, unsure, unsure_from = map(single, s.doubts(way, shots))
+    noise, bias, doubt, least, unsure_noise, unsure_from = map(single, s.doubts(way, shots))
     constants = _Constants(
         centre=centre,
         class_centre=class_centre,
@@ -389,7 +389,7 @@ def constants_of(
         bias=bias,
         doubt=doubt,
         least_share=least,
-        unsure=unsure,
+        unsure_noise=unsure_noise,
         unsure_from=unsure_from,
         log_temperature=single(s.log_temperature(shots, way)),
         temperature_change=single(s.temperature_change),

@@ -210,12 +210,12 @@ def _allocated(kernel, target, known, asked, exists, PASSES: tl.constexpr, WAY: 
 @triton.jit
 def _shares(belongs, known, doubts, real, WAY: tl.constexpr):
     """Class shares [WAYS], counted and shrunk to equal ones (`methods.priors.shrunken_shares`)."""
-    noise, bias, doubt, least, unsure, unsure_from = doubts
+    noise, bias, doubt, least, unsure_noise, unsure_from = doubts
     rows = tl.maximum(tl.sum(known, 0), 1.0)
     d = tl.where(real, tl.sum(known[:, None] * belongs, 0) / rows - 1.0 / WAY, 0.0)
     square = tl.sum(d * d, 0)
-    torn = tl.sum(tl.sum(known[:, None] * belongs * (1.0 - belongs), 1), 0) / rows
-    estimated = noise * torn / rows + bias + unsure * tl.maximum(torn - unsure_from, 0.0)
+    unsure = tl.sum(tl.sum(known[:, None] * belongs * (1.0 - belongs), 1), 0) / rows
+    estimated = noise * unsure / rows + bias + unsure_noise * tl.maximum(unsure - unsure_from, 0.0)
     some = square > 1e-20
     ratio = estimated / tl.where(some, square, 1.0)
     belief = tl.where(some, 1.0 / (1.0 + tl.exp2(doubt * tl.log2(ratio))), 0.0)

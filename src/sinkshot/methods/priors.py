@@ -93,16 +93,16 @@ def shrunken_shares(
     bias: float,
     doubt: float = 1.5,
     least: float = 0.005,
-    unsure: float = 0.0,
+    unsure_noise: float = 0.0,
     unsure_from: float = 0.55,
 ) -> Array:
     """Count class sizes among queries with probabilities [R, way, q] and shrink them to equal ones: shares [R, way, 1].
 
     d is the difference between counted and equal shares. It is kept as far as its square exceeds the noise: the
-    variance of counting times `noise`; plus `bias`, which does not fall with the number of rows; plus `unsure` times
-    what u exceeds `unsure_from` by, u = 1 - mean of sum p^2, since classes that rows are torn between attract too many
-    or too few. As in James-Stein estimation, pi = 1/way + d / (1 + r^doubt), where r is the noise over the square of
-    d; at least `least` over the way. Queries are weighted by `known` [R, 1, q].
+    variance of counting times `noise`; plus `bias`, which does not fall with the number of rows; plus `unsure_noise`
+    times what u = 1 - mean of sum p^2 exceeds `unsure_from` by, since classes that rows are torn between attract too
+    many or too few. As in James-Stein estimation, pi = 1/way + d / (1 + r^doubt), where r is the noise over the square
+    of d; at least `least` over the way. Queries are weighted by `known` [R, 1, q].
     """
     xp = array_namespace(belongs)
     way = belongs.shape[-2]
@@ -110,8 +110,8 @@ def shrunken_shares(
     rows = xp.where(rows > 1.0, rows, xp.ones_like(rows))
     d = xp.sum(known * belongs, axis=-1, keepdims=True) / rows - 1.0 / way  # [R, way, 1]
     square = xp.sum(d * d, axis=-2, keepdims=True)  # [R, 1, 1]
-    torn = xp.sum(known * belongs * (1.0 - belongs), axis=(-2, -1), keepdims=True) / rows
-    estimated = noise * torn / rows + bias + unsure * xp.clip(torn - unsure_from, min=0.0)
+    unsure = xp.sum(known * belongs * (1.0 - belongs), axis=(-2, -1), keepdims=True) / rows
+    estimated = noise * unsure / rows + bias + unsure_noise * xp.clip(unsure - unsure_from, min=0.0)
     some = xp.where(square > 1e-20, square, xp.ones_like(square))
     belief = 1.0 / (1.0 + (estimated / some) ** doubt)
     belief = xp.where(square > 1e-20, belief, xp.zeros_like(belief))

@@ -2,9 +2,10 @@
 
 Queries are allocated to classes by optimal transport, as in BMS, but class sizes are estimated: they are counted, then
 shrunk towards equal sizes. If their spread is within the noise of counting, the pool is treated as balanced; the more
-the spread exceeds that noise, the less the counts are shrunk. Class probabilities are averaged over nearest neighbours
-before they are counted and before they move the class weights. Each query is weighted by its probability of belonging
-to a class, on a scale estimated from the pool (`strangers`). A temperature calibrates the final probabilities.
+the spread exceeds that noise, the less the counts are shrunk. With many classes and unsure probabilities there is more
+noise. Class probabilities are averaged over nearest neighbours before they are counted and before they move the class
+weights. Each query is weighted by its probability of belonging to a class, on a scale estimated from the pool
+(`strangers`). A temperature calibrates the final probabilities.
 
 Steps, for centred rows of unit length: the centre is the mean of the base classes if known, else that of the class
 means (Mc). [supports; p] are class-major coefficients [way, N], supports one-hot; a cosine is between a row and a class
@@ -20,7 +21,8 @@ weight.
        and as many times more as it takes for a row's own value to fade as far.
     c. At t = 1 only: known = (1 - unknown) weight and moves by `strangers`, which has more constants; before, both
        are 1.
-    d. pi = shrunken counts (`sinkshot.methods.priors.shrunken_shares`), queries counted as far as known.
+    d. pi = counts shrunk towards equal ones (`sinkshot.methods.priors.shrunken_shares`), the more so the less sure p is
+       where classes and supports are many; queries counted as far as known.
     e. p = Sinkhorn of p: class sums pi sum(known), row sums known, ten passes, ending on rows; p / known.
     f. weights = 1.5 supports + sum known moves p^2 row, of unit length.
 4.  p = Sinkhorn of exp(9 cosine); b; Sinkhorn again, each as in e.

@@ -51,8 +51,8 @@ class SinkShotSettings:
     most_shots: float = 5.0  # more shots count as this many
     bias: float = 0.02  # what stays however many rows are counted, at one class ...
     bias_fall: float = 0.8  # ... and falling with the classes to this power
-    unsure_noise: float = 5.0  # with many shots, more noise: this over the classes ...
-    unsure_from: float = 0.55  # ... times what one less the mean of p^2 over the classes is above this
+    unsure_noise: float = 5.0  # added noise: this (1 - 1/shots) / way ...
+    unsure_from: float = 0.55  # ... times what u = 1 - mean of sum p^2 is above this
     doubt: float = 1.5  # belief is 1 / (1 + (noise / spread)^doubt)
     least_share: float = 0.005  # of a class, over the way
 
@@ -108,13 +108,13 @@ class SinkShotSettings:
         return float(self.bias * way**-self.bias_fall)
 
     def unsure_at(self, way: int, shots: float) -> float:
-        """Noise of counting where class probabilities are unsure: more shots do not help there; none at one shot."""
+        """Factor of the noise where class probabilities are unsure; none at one shot, where `noise` is large anyway."""
         return self.unsure_noise * (1.0 - 1.0 / max(shots, 1.0)) / way
 
     def doubts(self, way: int, shots: float) -> tuple[float, float, float, float, float, float]:
         """Constants of `sinkshot.methods.priors.shrunken_shares`, in their order."""
-        noise, bias, unsure = self.noise_at(shots), self.bias_at(way), self.unsure_at(way, shots)
-        return noise, bias, self.doubt, self.least_share, unsure, self.unsure_from
+        noise, bias = self.noise_at(shots), self.bias_at(way)
+        return noise, bias, self.doubt, self.least_share, self.unsure_at(way, shots), self.unsure_from
 
     def lam_at(self, step: int) -> float:
         """What multiplies the cosines in a step, counted from 0."""
