@@ -95,7 +95,7 @@ class Told:
         return cls(answers, cells)
 
 
-def few_labels(kind: Kind, most: int = FEW_LABELS) -> bool:
+def skewed_with_few_labels(kind: Kind, most: int = FEW_LABELS) -> bool:
     """Whether a pool is skewed and has so few labels per class: most false alarms come from such pools."""
     return kind.shot <= most and kind.sizes != "balanced"
 
@@ -183,7 +183,7 @@ def main() -> None:
     all_kinds, more = (
         kinds(known, given.rows, np.random.default_rng(seed)) for seed in (given.seed, given.closed_seed)
     )
-    closed = (kind for kind in more if few_labels(kind) and not kind.share)
+    closed = (kind for kind in more if skewed_with_few_labels(kind) and not kind.share)
     pools = [*islice(all_kinds, given.pools), *islice(closed, given.closed)]
     seeds = np.repeat([given.seed, given.closed_seed], [given.pools, given.closed])
     numbers = [*range(given.pools), *range(given.closed)]
@@ -201,7 +201,7 @@ def main() -> None:
     for limit in GRID["limit"]:
         same = [each for each in tried if each.belief.limit == limit]
         print(min(same, key=lambda each: (each.unsafe, each.miss)).line())
-    hard = [few_labels(kind, most=1) for kind in pools]
+    hard = [skewed_with_few_labels(kind, most=1) for kind in pools]
     skewed, theirs = [kind for kind, one in zip(pools, hard, strict=True) if one], answers[:, hard]
     shares = "".join(f" {share:.0%} strangers |" for share in SHARES)
     print(f"\nSkewed pools with one label, at other limits:\n\n| limit |{shares}\n{'|---' * 5}|")
